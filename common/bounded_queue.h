@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/mutex.h"
+
+namespace baton {
+
+// Multi-producer, multi-consumer FIFO with a hard capacity. Thread-safe. A full queue refuses at
+// once, so that a producer can push back on *its* caller instead of waiting unseen.
+template <typename T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(size_t capacity) : capacity_(capacity) { BATON_CHECK(capacity > 0); }
+
+  // False, with `item` untouched, when full or closed.
+  bool TryPush(T&& item) {
+    {
+      MutexLock lock(mutex_);
+      if (closed_ || items_.size() >= capacity_) return false;
+      items_.push_back(std::move(item));
+    }
+    not_empty_.NotifyOne();
+    return true;
+  }
+
+  // Waits for an item; nullopt once the queue is closed *and* empty.
+  std::optional<T> Pop() {
+    MutexLock lock(mutex_);
+    while (items_.empty() && !closed_) not_empty_.Wait(mutex_);
+    return PopLocked();
+  }
+
+  // As Pop, but nullopt also when nothing came within `timeout`.
+  std::optional<T> PopFor(std::chrono::nanoseconds timeout) {
+    MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (items_.empty() && !closed_) {
+      const auto left = deadline - std::chrono::steady_clock::now();
+      if (left <= std::chrono::nanoseconds::zero()) break;
+      not_empty_.WaitFor(mutex_, left);
+    }
+    return PopLocked();
+  }
+
+  std::optional<T> TryPop() {
+    MutexLock lock(mutex_);
+    return PopLocked();
+  }
+
+  // Pushes fail from now on; what is queued can still be popped.
+  void Close() {
+    {
+      MutexLock lock(mutex_);
+      closed_ = true;
+    }
+    not_empty_.NotifyAll();
+  }
+
+  size_t size() const {
+    MutexLock lock(mutex_);
+    return items_.size();
+  }
+
+ private:
+  std::optional<T> PopLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
+  }
+
+  const size_t capacity_;
+  mutable Mutex mutex_;
+  CondVar not_empty_;
+  std::deque<T> items_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton

@@ -1,0 +1,23 @@
+#include "common/log.h"
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/sinks/stdout_sinks.h"
+
+namespace baton {
+
+absl::Status InitLogging(std::string_view role, std::string_view level) {
+  const spdlog::level::level_enum parsed = spdlog::level::from_str(std::string(level));
+  // from_str answers "off" for whatever it does not know.
+  if (parsed == spdlog::level::off && level != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("log level \"", level, "\" is not one of trace, debug, info, warning, error, off"));
+  }
+  auto logger = spdlog::stderr_logger_mt(std::string(role));
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %-7l [%n] %v", spdlog::pattern_time_type::utc);
+  logger->set_level(parsed);
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/bf16.h"
+#include "engine/cache/storage.h"
+#include "engine/model/config.h"
+#include "engine/model/weights.h"
+
+// The forward pass over the paged cache: any mix of sequences, any chunking. It is stateless but for
+// scratch memory, which never grows with context length beyond a fixed budget; all state of a
+// sequence lies in its pages and its slot. Engine thread only.
+
+namespace baton::engine {
+
+// How index keys, index queries and KV are valued (not stored): kReference simulates the FP8 and
+// FP4 grids the model was trained with, kExact leaves the values as computed.
+enum class Numerics : uint8_t { kReference, kExact };
+
+struct ForwardOptions {
+  Numerics numerics = Numerics::kReference;
+  int index_topk = 0;  // 0: the checkpoint's value
+  int threads = 0;     // CPU worker threads; 0: all cores
+};
+
+// Tokens [start, start + tokens.size()) of one sequence. A sequence appears at most once a batch.
+// Rows >= start that an earlier, rejected call wrote are overwritten.
+struct SequenceChunk {
+  std::span<const int32_t> tokens;
+  int64_t start = 0;                // == positions of the sequence already computed
+  std::span<const int32_t> pages;   // page table; covers start + tokens.size() tokens
+  int slot = 0;
+  int first_logits_row = 0;         // rows [first_logits_row, tokens.size()) get logits
+};
+
+// One row t of the MTP block per entry: streams[t] = X[t], next_tokens[t] = token t + 1. Its logits
+// predict token t + 2. Reads and writes the slot's MTP window.
+struct MtpChunk {
+  std::span<const int32_t> next_tokens;
+  std::span<const BFloat16> streams;  // [next_tokens.size(), streams, hidden]
+  int64_t start = 0;                  // position t of the first row
+  int slot = 0;
+  bool wants_logits = false;          // false: only the window rows are written
+};
+
+struct ForwardResult {
+  // Row-major [wanted rows in batch order, vocab_size], FP32. Valid until the next call.
+  std::span<const float> logits;
+  // X after the last layer, [all rows in batch order, streams, hidden]. Valid until the next call.
+  std::span<const BFloat16> streams;
+};
+
+// What tests and the golden tool may watch. Null members cost nothing.
+struct ForwardObserver {
+  // After every trunk layer: X of all rows in batch order.
+  std::function<void(int layer, std::span<const BFloat16> streams)> on_layer;
+  // Per CSA layer and batch row: the entries the indexer selected, ascending.
+  std::function<void(int layer, int row, std::span<const int32_t> entries)> on_selection;
+};
+
+class Model {
+ public:
+  Model(const ModelConfig& config, Weights weights, const ForwardOptions& options);
+  ~Model();
+
+  // Writes all cache rows of the chunks, and the carry of their last rollback_rows + 1 positions.
+  ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                        const ForwardObserver& observer = {});
+  ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache);
+
+  const ModelConfig& config() const;
+  const ForwardOptions& options() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::engine

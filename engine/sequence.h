@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/cache_layout.h"
+#include "engine/sampler/sampling_params.h"
+
+// One sequence being computed on this worker. Engine thread only, except records(), whose Gather
+// and Scatter follow the rules of common/cache_layout.h.
+
+namespace baton::engine {
+
+class Engine;
+
+class Sequence {
+ public:
+  // Gives pages and slot back to the engine. Whoever still has a peer or a transfer touching them
+  // must not destroy the sequence: it holds it in quarantine until the transfer has ended.
+  ~Sequence();
+
+  // Prompt, then everything sampled (or given by a hand-off) so far.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  // Positions [0, computed) have their cache rows. Decode keeps computed == tokens().size() - 1.
+  int64_t computed() const { return computed_; }
+  const SamplingParams& sampling() const { return sampling_; }
+  // Tokens that pages are reserved for; computing past it needs Engine::Grow first.
+  int64_t reserved_tokens() const;
+
+  // The hand-off's view of the cache. Valid as long as the sequence lives.
+  SequenceRecords& records();
+
+ private:
+  friend class Engine;
+  struct State;
+  Sequence(Engine* engine, std::unique_ptr<State> state);
+
+  std::vector<int32_t> tokens_;
+  int64_t prompt_tokens_ = 0;
+  int64_t computed_ = 0;
+  SamplingParams sampling_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/cache_layout.h"
+
+namespace baton::kvtransfer {
+
+// What two workers compare before they exchange caches.
+struct Manifest {
+  // Must be equal: model hash, tokenizer hash, numerics, index_topk, ... (name, value), any order.
+  std::vector<std::pair<std::string, std::string>> semantics;
+  CacheLayout layout;  // must be equal
+  // May differ; records are addressed by logical position.
+  uint32_t page_tokens = 0;
+  uint32_t rollback_rows = 0;
+  std::vector<std::string> transports;  // best first
+};
+
+// One number over everything that must be equal; both sides of a request carry it.
+uint64_t SemanticsHash(const Manifest& manifest);
+
+// FAILED_PRECONDITION naming the first field that differs, with both values.
+absl::Status CheckCompatible(const Manifest& local, const Manifest& remote);
+
+// The best transport (by the local order) that both have; FAILED_PRECONDITION with both lists.
+absl::StatusOr<std::string> ChooseTransport(const Manifest& local, const Manifest& remote);
+
+}  // namespace baton::kvtransfer
