@@ -24,9 +24,9 @@ int64_t PageBytes(EntryFormat format, int head_dim, int entries);
 struct PagedPool {
   std::byte* data = nullptr;
   EntryFormat format = EntryFormat::kBf16;
-  int head_dim = 0;          // 512 (KV) or 128 (index keys)
+  int head_dim = 0;  // 512 (KV) or 128 (index keys)
   int entries_per_page = 0;
-  int64_t page_bytes = 0;    // stride between pages
+  int64_t page_bytes = 0;  // stride between pages
 };
 
 // Entry j of a sequence lies in page pages[j / entries_per_page].
@@ -40,7 +40,7 @@ template <typename T>
 struct RowRing {
   T* data = nullptr;  // [rows, width]
   int rows = 0;
-  int width = 0;      // elements a row
+  int width = 0;  // elements a row
 
   T* Row(int64_t position) const { return data + (position % rows) * width; }
 };
