@@ -1,0 +1,66 @@
+"""Includes follow the dependency table; CUDA headers and getenv stay in their places."""
+
+import re
+
+import repository
+
+# Longest matching prefix wins. A folder may include itself and what stands here.
+MAY_INCLUDE = {
+    "common/base": [],
+    "common": ["common/base"],
+    "common/rpc": ["common", "common/base", "baton/v1"],
+    "kernels": ["common/base"],
+    "engine": ["kernels", "common", "common/base"],
+    "kvtransfer": ["kernels", "common", "common/base"],
+    "kvtransfer/grpc": ["kvtransfer", "kernels", "common", "common/base", "common/rpc", "baton/v1"],
+    "router": ["common", "common/base", "common/rpc", "baton/v1"],
+    "router/tokenizer": ["common", "common/base"],
+    "router/chat": ["router/tokenizer", "common", "common/base"],
+    "prefill": ["engine", "kvtransfer", "kvtransfer/grpc", "kernels/runtime", "common",
+                "common/base", "common/rpc", "baton/v1"],
+    "decode": ["engine", "kvtransfer", "kvtransfer/grpc", "kernels/runtime", "common",
+               "common/base", "common/rpc", "baton/v1"],
+}
+# Folders whose sub-folders are one box unless listed above.
+CUDA_HOMES = ("kernels/", "kvtransfer/cuda_ipc/", "kvtransfer/nccl/")
+CUDA_HEADER = re.compile(r"#include [<\"](cuda|cublas|nccl|cub/|cutlass/|cute/)")
+GRPC_HEADER = re.compile(r"#include [<\"](grpc|grpcpp|baton/v1)/")
+GRPC_FREE = ("common/", "kernels/", "engine/", "kvtransfer/", "router/tokenizer/", "router/chat/")
+GRPC_HOMES = ("common/rpc/", "kvtransfer/grpc/")
+INCLUDE = re.compile(r'#include "([^"]+)"')
+
+
+def box_of(path: str) -> str | None:
+    folders = [f for f in MAY_INCLUDE if path.startswith(f + "/")]
+    return max(folders, key=len) if folders else None
+
+
+def include_target(include: str) -> str | None:
+    return "baton/v1" if include.startswith("baton/v1/") else box_of(include)
+
+
+problems = []
+files = [f for f in repository.source_files((".h", ".cc", ".cu", ".cuh")) if f.parts[0] != "tests"]
+for file in files:
+    name, box = file.as_posix(), box_of(file.as_posix())
+    if box is None:
+        problems.append(f"{name}: folder is not in the dependency table")
+        continue
+    text = (repository.root() / file).read_text()
+    for number, line in enumerate(text.splitlines(), 1):
+        where = f"{name}:{number}"
+        if match := INCLUDE.match(line):
+            target = include_target(match[1])
+            if target is None:
+                problems.append(f'{where}: "{match[1]}" is not rooted at the repository')
+            elif target != box and target not in MAY_INCLUDE[box] \
+                    and not (box == "router" and target.startswith("router/")):
+                problems.append(f"{where}: {box} may not include {target}")
+        if CUDA_HEADER.match(line) and not name.startswith(CUDA_HOMES):
+            problems.append(f"{where}: CUDA header outside {', '.join(CUDA_HOMES)}")
+        if GRPC_HEADER.match(line) and name.startswith(GRPC_FREE) \
+                and not name.startswith(GRPC_HOMES):
+            problems.append(f"{where}: gRPC outside {', '.join(GRPC_HOMES)}")
+        if re.search(r"\bgetenv\b", line) and not name.startswith("common/config"):
+            problems.append(f"{where}: getenv outside common/config")
+repository.finish(problems, len(files), "source files")
