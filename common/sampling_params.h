@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace baton {
+
+// How the next token is chosen from a row of logits. Sampling is counter-based: the random number
+// of position p depends on (seed, p) alone, so that a retried or handed-over sequence continues
+// exactly as it would have.
+struct SamplingParams {
+  float temperature = 1.0f;  // 0 = greedy: the highest logit, ties to the lowest id
+  float top_p = 1.0f;        // (0, 1]
+  int32_t top_k = 0;         // 0 = off
+  float min_p = 0.0f;        // [0, 1]: tokens below min_p x the best probability are dropped
+  uint64_t seed = 0;
+  uint32_t max_tokens = 1;   // generated tokens, >= 1
+  uint32_t min_tokens = 0;   // end-of-sequence and stop ids cannot be chosen before
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+};
+
+}  // namespace baton
