@@ -1,0 +1,49 @@
+# `make demo` and `make test` do all set-up themselves on Debian 12 and Ubuntu 24.04.
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test soak bench format lint clean
+
+BUILD := build/release
+SANITIZED := build/dev
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' Makefile
+
+deps: ## install missing packages (apt, as root or through sudo)
+	@deploy/local/install-deps.sh
+
+$(BUILD)/build.ninja: | deps
+	cmake --preset release
+
+$(SANITIZED)/build.ninja: | deps
+	cmake --preset dev
+
+build: $(BUILD)/build.ninja ## optimised binaries in build/release/bin
+	cmake --build $(BUILD) --target baton-router baton-prefill baton-decode
+
+demo: build ## a cluster on this machine answers needle questions
+	python3 deploy/local/demo.py --binaries $(BUILD)/bin
+
+test: $(BUILD)/build.ninja $(SANITIZED)/build.ninja ## the whole suite; unit tests under sanitizers
+	cmake --build $(BUILD)
+	cmake --build $(SANITIZED) --target unit_tests
+	ctest --test-dir $(SANITIZED) -L unit -E '^layering' --output-on-failure --progress -j 2
+	ctest --test-dir $(BUILD) -LE unit --output-on-failure --progress
+	ctest --test-dir $(BUILD) -R '^layering' --output-on-failure --progress
+
+soak: $(BUILD)/build.ninja ## long randomised runs
+	cmake --build $(BUILD)
+	ctest --test-dir $(BUILD) -C soak -L soak --output-on-failure
+
+bench: $(BUILD)/build.ninja ## benchmarks; prints, and writes nothing
+	cmake --build $(BUILD)
+	for bench in $(BUILD)/bin/*_bench; do $$bench || exit 1; done
+
+format: ## clang-format every source
+	git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+
+lint: $(BUILD)/build.ninja ## clang-format and clang-tidy, as errors
+	git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run -Werror
+	git ls-files '*.cc' ':!tests' | xargs -P 2 -n 4 clang-tidy-16 -p $(BUILD) --quiet
+
+clean: ## remove build folders
+	rm -rf build

@@ -1,0 +1,147 @@
+"""A Baton cluster of real processes on this machine: start, addresses, stop. Standard library only.
+
+    with Cluster(binaries, model, prefill=2, decode=2) as cluster:
+        print(cluster.router.addresses["http"])
+"""
+
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+
+
+class ClusterError(RuntimeError):
+    """A process did not come up, died, or did not stop in time; the message holds its log's end."""
+
+
+class Process:
+    """One worker or router. `addresses` holds what it printed: grpc, http, metrics."""
+
+    def __init__(self, binary: pathlib.Path, name: str, flags: list[str], log_dir: pathlib.Path):
+        self.name = name
+        self.command = [str(binary), *flags]
+        self.log_path = log_dir / f"{name}.log"
+        with self.log_path.open("ab") as log:
+            self.popen = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log)
+        self.addresses = self._read_addresses()
+
+    def _read_addresses(self) -> dict[str, str]:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        line = b""
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.popen.stdout], [], [], left)[0]:
+                raise ClusterError(f"{self.name} said nothing for {START_TIMEOUT_S} s\n{self.log_end()}")
+            chunk = os.read(self.popen.stdout.fileno(), 4096)
+            if not chunk:
+                code = self.popen.wait()
+                raise ClusterError(f"{self.name} exited with {code} at start\n{self.log_end()}")
+            line += chunk
+        return dict(re.findall(r"(\w+)=(\S+)", line.decode().splitlines()[-1]))
+
+    def log_end(self, lines: int = 15) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+
+    def terminate(self) -> int:
+        """SIGTERM, then the exit code of the drained process."""
+        if self.alive():
+            self.popen.send_signal(signal.SIGTERM)
+        try:
+            return self.popen.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ClusterError(f"{self.name} did not stop within {STOP_TIMEOUT_S} s of SIGTERM\n"
+                               f"{self.log_end()}") from None
+
+
+class Cluster:
+    def __init__(self, binaries: pathlib.Path, model: pathlib.Path, prefill: int = 1,
+                 decode: int = 1, worker_flags: list[str] | None = None,
+                 router_flags: list[str] | None = None):
+        self.binaries, self.model = binaries, model
+        self.worker_flags, self.router_flags = worker_flags or [], router_flags or []
+        self.log_dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-"))
+        self.prefill: list[Process] = []
+        self.decode: list[Process] = []
+        self.router: Process | None = None
+        self._counts = prefill, decode
+
+    def __enter__(self) -> "Cluster":
+        try:
+            prefill, decode = self._counts
+            self.prefill = [self.start_worker("prefill", i) for i in range(prefill)]
+            self.decode = [self.start_worker("decode", i) for i in range(decode)]
+            self.router = self._start_router()
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, exc_type, exc, traceback) -> None:
+        if exc_type is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def start_worker(self, role: str, index: int, listen: str = "127.0.0.1:0") -> Process:
+        flags = [f"--listen={listen}", "--metrics-listen=127.0.0.1:0",
+                 f"--model-dir={self.model}", *self.worker_flags]
+        return Process(self.binaries / f"baton-{role}", f"{role}-{index}", flags, self.log_dir)
+
+    def _start_router(self) -> Process:
+        flags = ["--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0",
+                 "--metrics-listen=127.0.0.1:0", f"--model-dir={self.model}",
+                 "--prefill-workers=" + ",".join(p.addresses["grpc"] for p in self.prefill),
+                 "--decode-workers=" + ",".join(p.addresses["grpc"] for p in self.decode),
+                 *self.router_flags]
+        return Process(self.binaries / "baton-router", "router", flags, self.log_dir)
+
+    @property
+    def processes(self) -> list[Process]:
+        return [*self.prefill, *self.decode, *([self.router] if self.router else [])]
+
+    @property
+    def url(self) -> str:
+        return "http://" + self.router.addresses["http"]
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                with urllib.request.urlopen(self.url + "/health", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError) as error:
+                if time.monotonic() > deadline or not self.router.alive():
+                    raise ClusterError(f"router is not ready: {error}\n"
+                                       f"{self.router.log_end()}") from None
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Drains router first, then the workers; every one must exit with 0."""
+        codes = {p.name: p.terminate() for p in reversed(self.processes) if p.alive()}
+        failed = {name: code for name, code in codes.items() if code != 0}
+        if failed:
+            raise ClusterError(f"exit codes after SIGTERM: {json.dumps(failed)}")
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.alive():
+                process.kill()

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs what building and testing Baton needs on Debian 12 or Ubuntu 24.04: as root, or through
+# sudo. Does nothing when everything is there.
+set -eu
+
+packages="g++ cmake ninja-build make git pkg-config ccache
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  prometheus-cpp-dev libboost-dev nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
+  libcli11-dev libopenblas-dev libcurl4-openssl-dev zlib1g-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format-14 python3 python3-venv curl"
+
+missing=""
+for package in $packages; do
+  case "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)" in
+    "install ok installed") ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+  as_root=""
+elif command -v sudo >/dev/null; then
+  as_root="sudo"
+else
+  echo "Missing packages, and neither root nor sudo at hand. Install:$missing" >&2
+  exit 1
+fi
+echo "Installing:$missing"
+$as_root apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing \
+  >/dev/null
