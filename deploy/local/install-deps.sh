@@ -3,9 +3,15 @@
 # sudo. Does nothing when everything is there.
 set -eu
 
+# Debian 12's default Boost is older than the coroutine support that the HTTP front end uses.
+case "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" in
+  bookworm) boost=libboost1.81-dev ;;
+  *) boost=libboost-dev ;;
+esac
+
 packages="g++ cmake ninja-build make git pkg-config ccache
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  prometheus-cpp-dev libboost-dev nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
+  prometheus-cpp-dev $boost nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
   libcli11-dev libopenblas-dev libcurl4-openssl-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 python3 python3-venv curl"
