@@ -1,0 +1,96 @@
+#include "engine/options_config.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace baton::engine {
+namespace {
+
+using kernels::EntryFormat;
+
+absl::Status NotOneOf(std::string_view flag, std::string_view value, std::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(flag, " is \"", value, "\"; expected ", expected));
+}
+
+absl::StatusOr<EntryFormat> ParseKvFormat(std::string_view name) {
+  if (name == "bf16") return EntryFormat::kBf16;
+  if (name == "fp8") return EntryFormat::kFp8Packed;
+  return NotOneOf("kv-cache-dtype", name, "bf16 or fp8");
+}
+
+absl::StatusOr<EntryFormat> ParseIndexFormat(std::string_view name) {
+  if (name == "bf16") return EntryFormat::kBf16;
+  if (name == "fp8") return EntryFormat::kFp8Index;
+  if (name == "fp4") return EntryFormat::kFp4Index;
+  return NotOneOf("index-cache-dtype", name, "bf16, fp8 or fp4");
+}
+
+absl::StatusOr<Numerics> ParseNumerics(std::string_view name) {
+  if (name == "reference") return Numerics::kReference;
+  if (name == "exact") return Numerics::kExact;
+  return NotOneOf("numerics", name, "reference or exact");
+}
+
+}  // namespace
+
+void BindOptions(OptionsConfig& config, ConfigParser& parser) {
+  parser.Group("Model");
+  parser.Add("model-dir", &config.model_dir, "directory of the checkpoint").Required();
+  parser.Add("device", &config.device, "what computes").OneOf({"cpu"});
+  parser
+      .Add("numerics", &config.numerics,
+           "reference: values on the grids the model was trained with; exact: as computed")
+      .OneOf({"reference", "exact"});
+  parser.Add("index-topk", &config.index_topk, "entries the indexer selects; 0: as the checkpoint")
+      .Range(0, 1 << 16);
+  parser
+      .Add("draft-tokens", &config.draft_tokens,
+           "tokens drafted by the MTP block per decode step; 0: off")
+      .Range(0, 7);
+  parser.Add("threads", &config.threads, "compute threads; 0: all cores").Range(0, 1024);
+
+  parser.Group("Cache");
+  parser.Add("kv-cache-dtype", &config.kv_cache_dtype, "storage of compressed KV entries")
+      .OneOf({"bf16", "fp8"});
+  parser.Add("index-cache-dtype", &config.index_cache_dtype, "storage of index keys")
+      .OneOf({"bf16", "fp8", "fp4"});
+  parser.Add("page-tokens", &config.page_tokens, "tokens a page covers, a multiple of 128")
+      .Range(128, 4096)
+      .Unit("tokens");
+  parser.Add("pages", &config.pages, "pages of the cache").Range(1, 1 << 28);
+  parser.Add("slots", &config.slots, "sequences that can be live at once").Range(1, 4096);
+
+  parser.Group("Steps");
+  parser.Add("step-tokens", &config.step_tokens, "prompt tokens computed per step, all sequences")
+      .Range(1, 1 << 20)
+      .Unit("tokens");
+  parser
+      .Add("chunk-tokens", &config.chunk_tokens, "prompt tokens computed per step of one sequence")
+      .Range(1, 1 << 20)
+      .Unit("tokens");
+}
+
+absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
+  if (config.device != "cpu") return NotOneOf("device", config.device, "cpu");
+  EngineOptions options;
+  options.model_dir = config.model_dir;
+  options.cache.page_tokens = config.page_tokens;
+  options.cache.pages = config.pages;
+  options.cache.slots = config.slots;
+  BATON_ASSIGN_OR_RETURN(options.cache.kv_format, ParseKvFormat(config.kv_cache_dtype));
+  BATON_ASSIGN_OR_RETURN(options.cache.index_format, ParseIndexFormat(config.index_cache_dtype));
+  BATON_ASSIGN_OR_RETURN(options.forward.numerics, ParseNumerics(config.numerics));
+  options.forward.index_topk = config.index_topk;
+  options.forward.threads = config.threads;
+  options.draft_tokens = config.draft_tokens;
+  return options;
+}
+
+ChunkLimits MakeChunkLimits(const OptionsConfig& config) {
+  ChunkLimits limits;
+  limits.step_tokens = config.step_tokens;
+  limits.chunk_tokens = config.chunk_tokens;
+  return limits;
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/config.h"
+#include "engine/chunk_scheduler.h"
+#include "engine/engine.h"
+
+// The engine's options as flags and YAML files spell them, bound once for both roles.
+
+namespace baton::engine {
+
+struct OptionsConfig {
+  // Affects behaviour: must be equal on workers that exchange caches (but for draft_tokens).
+  std::string model_dir;
+  std::string numerics = "reference";
+  int index_topk = 0;  // 0: the checkpoint's value
+  std::string kv_cache_dtype = "bf16";
+  std::string index_cache_dtype = "bf16";
+  int draft_tokens = 1;
+
+  // Affects performance.
+  std::string device = "cpu";
+  int threads = 0;  // 0: all cores
+  int page_tokens = 256;
+  int64_t pages = 512;
+  int slots = 32;
+  int step_tokens = 4096;
+  int chunk_tokens = 1024;
+};
+
+// `config` must outlive `parser`.
+void BindOptions(OptionsConfig& config, ConfigParser& parser);
+
+// INVALID_ARGUMENT naming the flag for a value that no option has.
+absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config);
+ChunkLimits MakeChunkLimits(const OptionsConfig& config);
+
+}  // namespace baton::engine
