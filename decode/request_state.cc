@@ -1,0 +1,108 @@
+#include "decode/request_state.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton::decode {
+namespace {
+
+// A stream that ends with OK before its time is as much a failure as any other.
+absl::Status AsFailure(absl::Status status) {
+  if (!status.ok()) return status;
+  return absl::InternalError("the prefill worker ended the hand-off before it was complete");
+}
+
+}  // namespace
+
+Action RequestState::End(absl::Status status) {
+  if (phase_ == Phase::kEnded) return Action::kNone;
+  phase_ = Phase::kEnded;
+  end_status_ = std::move(status);
+  return Action::kEnd;
+}
+
+Action RequestState::OnDispatch(size_t candidate) {
+  if (phase_ != Phase::kQueued) return Action::kNone;
+  if (candidates_ == 0) {
+    phase_ = Phase::kLocal;
+    return Action::kAskPages;
+  }
+  BATON_CHECK(candidate < candidates_);
+  phase_ = Phase::kPrefilling;
+  candidate_ = candidate;
+  return Action::kAskPeer;
+}
+
+Action RequestState::OnRefused(size_t next, absl::Status why) {
+  if (phase_ != Phase::kPrefilling || accepted_) return Action::kNone;
+  if (next >= candidates_) return End(AsFailure(std::move(why)));
+  candidate_ = next;
+  return Action::kAskPeer;
+}
+
+Action RequestState::OnStarted() {
+  if (phase_ != Phase::kPrefilling || asked_pages_) return Action::kNone;
+  asked_pages_ = true;
+  return Action::kAskPages;
+}
+
+Action RequestState::OnGranted() {
+  BATON_CHECK(phase_ == Phase::kPrefilling);
+  phase_ = Phase::kLanding;
+  landing_open_ = true;
+  return Action::kNone;
+}
+
+Action RequestState::OnFinished() {
+  if (phase_ == Phase::kPrefilling) {
+    finished_ = true;
+    return OnStarted();
+  }
+  if (phase_ != Phase::kLanding) return Action::kNone;
+  finished_ = true;
+  if (!landed_) return Action::kNone;
+  phase_ = Phase::kRunning;
+  return Action::kAdopt;
+}
+
+Action RequestState::OnLanded(absl::Status status) {
+  BATON_CHECK(landing_open_);
+  landing_open_ = false;
+  if (phase_ != Phase::kLanding) return Action::kNone;
+  if (!status.ok()) return End(stream_ended_ ? AsFailure(stream_status_) : std::move(status));
+  landed_ = true;
+  if (finished_) {
+    phase_ = Phase::kRunning;
+    return Action::kAdopt;
+  }
+  // The cache without the first token is of no use.
+  if (stream_ended_) return End(AsFailure(stream_status_));
+  return Action::kNone;
+}
+
+Action RequestState::OnStreamEnded(absl::Status status) {
+  if (phase_ == Phase::kPrefilling) return End(AsFailure(std::move(status)));
+  if (phase_ != Phase::kLanding || stream_ended_) return Action::kNone;
+  stream_ended_ = true;
+  stream_status_ = std::move(status);
+  if (landed_) return End(AsFailure(stream_status_));
+  // Every byte may be there already: fence first, then judge by what landed.
+  return Action::kFence;
+}
+
+Action RequestState::OnLocalPrefilled() {
+  if (phase_ != Phase::kLocal) return Action::kNone;
+  phase_ = Phase::kRunning;
+  return Action::kNone;
+}
+
+Action RequestState::OnPreempted() {
+  BATON_CHECK(phase_ == Phase::kRunning || phase_ == Phase::kLocal);
+  phase_ = Phase::kLocal;
+  return Action::kAskPages;
+}
+
+Action RequestState::OnEnd(absl::Status status) { return End(std::move(status)); }
+
+}  // namespace baton::decode
