@@ -1,11 +1,12 @@
 #pragma once
 
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 // BATON_RETURN_IF_ERROR(expr) << "reading " << path;
 // BATON_ASSIGN_OR_RETURN(auto value, expr);
@@ -34,7 +35,7 @@ class StatusBuilder {
   absl::Status Build() {
     if (context_.empty()) return std::move(status_);
     absl::Status annotated(status_.code(), absl::StrCat(context_, ": ", status_.message()));
-    status_.ForEachPayload([&](std::string_view url, const absl::Cord& payload) {
+    status_.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
       annotated.SetPayload(url, payload);
     });
     return annotated;
