@@ -12,10 +12,10 @@
 namespace baton::engine {
 
 struct CacheOptions {
-  int page_tokens = 256;   // tokens a logical page covers; multiple of 128
-  int64_t pages = 512;     // logical pages; one id addresses the three paged pools of every layer
-  int slots = 32;          // state slots = sequences that can be live at once
-  int rollback_rows = 8;   // R: unverified rows a sequence may have computed beyond its length
+  int page_tokens = 256;  // tokens a logical page covers; multiple of 128
+  int64_t pages = 512;    // logical pages; one id addresses the three paged pools of every layer
+  int slots = 32;         // state slots = sequences that can be live at once
+  int rollback_rows = 8;  // R: unverified rows a sequence may have computed beyond its length
   kernels::EntryFormat kv_format = kernels::EntryFormat::kBf16;     // kBf16 or kFp8Packed
   kernels::EntryFormat index_format = kernels::EntryFormat::kBf16;  // kBf16, kFp8Index, kFp4Index
 };
@@ -25,7 +25,7 @@ struct CacheGeometry {
   int trunk_layers = 0;
   int csa_layers = 0;
   int hca_layers = 0;
-  int mtp_layers = 0;      // 0 or 1
+  int mtp_layers = 0;  // 0 or 1
   int hidden_size = 0;
   int streams = 0;         // hyper-connection streams (4)
   int head_dim = 0;        // 512

@@ -2,9 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include "common/base/bf16.h"
 #include "engine/cache/geometry.h"
@@ -13,14 +11,22 @@
 // The bytes of the cache. Pools are layer-major; slots hold the position-indexed rings of one
 // sequence each. Knows nothing of who owns a page or slot: see page_pool.h.
 //
+// A slot needs no reset between sequences: what reads a ring names positions, never before 0, and
+// every position it names has been written by the sequence that owns the slot now.
+//
 // Layer arguments are ordinals among the layers of that kind (CSA 0, 1, ...), except Window(),
-// which takes the trunk layer index. Memory is zero at construction.
+// which takes the trunk layer index. Memory is zero at construction and takes no room until it is
+// written. Views stay valid as long as the object; different records may be used by different
+// threads.
 
 namespace baton::engine {
 
 class CacheStorage {
  public:
   explicit CacheStorage(const CacheGeometry& geometry);
+  ~CacheStorage();
+  CacheStorage(const CacheStorage&) = delete;
+  CacheStorage& operator=(const CacheStorage&) = delete;
 
   const CacheGeometry& geometry() const { return geometry_; }
 
@@ -37,16 +43,29 @@ class CacheStorage {
   kernels::RowRing<float> IndexState(int slot, int csa) const;
   kernels::RowRing<float> HcaState(int slot, int hca) const;
   // Trunk streams after the last layer of the newest positions: BF16 [streams * hidden_size].
+  // Exists only with an MTP block.
   kernels::RowRing<BFloat16> Carry(int slot) const;
 
-  // Compressor rows of positions < 0 read as (c = 0, g = -inf); a fresh sequence needs them so.
-  // Engine thread only.
-  void ResetSlot(int slot);
-
  private:
+  // Where the rings of a slot start, in bytes from the slot's first.
+  struct SlotOffsets {
+    int64_t window = 0;  // trunk layers, then the MTP block
+    int64_t csa = 0;
+    int64_t index = 0;
+    int64_t hca = 0;
+    int64_t carry = 0;
+    int64_t end = 0;
+  };
+
+  template <typename T>
+  kernels::RowRing<T> Ring(int slot, int64_t offset, int ordinal, int rows, int width) const;
+
   CacheGeometry geometry_;
-  std::vector<std::byte> pages_;
-  std::vector<std::byte> slots_;
+  SlotOffsets offsets_;
+  int64_t index_pool_ = 0;  // byte offset of the first index pool; CSA pools start at 0
+  int64_t hca_pool_ = 0;
+  std::span<std::byte> pages_;
+  std::span<std::byte> slots_;
 };
 
 }  // namespace baton::engine

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/status_macros.h"
 #include "engine/model/json.h"
+#include "engine/model/problems.h"
 
 namespace baton::engine {
 namespace {
@@ -29,7 +30,7 @@ bool IsForeignKey(std::string_view key) {
 // Reads keys of one object and collects complaints instead of stopping at the first.
 class KeyReader {
  public:
-  KeyReader(const Json& object, std::string prefix, std::vector<std::string>& problems)
+  KeyReader(const Json& object, std::string prefix, Problems& problems)
       : object_(object), prefix_(std::move(prefix)), problems_(problems) {}
 
   int Int(const char* key, int64_t low, int64_t high) {
@@ -87,7 +88,7 @@ class KeyReader {
   }
 
   void Complain(std::string_view key, std::string_view what) {
-    problems_.push_back(absl::StrCat(prefix_, key, " ", what));
+    problems_.Add(absl::StrCat(prefix_, key, " ", what));
   }
 
   static std::string Show(const Json& value) {
@@ -99,7 +100,7 @@ class KeyReader {
  private:
   const Json& object_;
   std::string prefix_;
-  std::vector<std::string>& problems_;
+  Problems& problems_;
 };
 
 void ReadCompressRatios(KeyReader& keys, ModelConfig& config) {
@@ -107,21 +108,22 @@ void ReadCompressRatios(KeyReader& keys, ModelConfig& config) {
   if (value == nullptr) return;
   const size_t expected = config.num_hidden_layers + config.num_nextn_predict_layers;
   if (!value->is_array() || value->size() != expected) {
-    keys.Complain("compress_ratios",
-                  absl::StrCat("must be an array of num_hidden_layers + num_nextn_predict_layers = ",
-                               expected, " entries, is ",
-                               value->is_array() ? absl::StrCat("one of ", value->size())
-                                                 : KeyReader::Show(*value)));
+    keys.Complain(
+        "compress_ratios",
+        absl::StrCat(
+            "must be an array of num_hidden_layers + num_nextn_predict_layers = ", expected,
+            " entries, is ",
+            value->is_array() ? absl::StrCat("one of ", value->size()) : KeyReader::Show(*value)));
     return;
   }
   for (size_t i = 0; i < value->size(); ++i) {
     const Json& ratio = (*value)[i];
     const bool is_mtp = i >= static_cast<size_t>(config.num_hidden_layers);
     if (ratio != 0 && (is_mtp || (ratio != 4 && ratio != 128))) {
-      keys.Complain(absl::StrCat("compress_ratios[", i, "]"),
-                    absl::StrCat("is ", KeyReader::Show(ratio),
-                                 is_mtp ? ", must be 0 for the MTP block"
-                                        : ", must be 0, 4 or 128"));
+      keys.Complain(
+          absl::StrCat("compress_ratios[", i, "]"),
+          absl::StrCat("is ", KeyReader::Show(ratio),
+                       is_mtp ? ", must be 0 for the MTP block" : ", must be 0, 4 or 128"));
       continue;
     }
     config.compress_ratios.push_back(ratio.get<int>());
@@ -139,7 +141,7 @@ void ReadShape(KeyReader& keys, ModelConfig& config) {
   config.eos_token_id = keys.Int("eos_token_id", 0, config.vocab_size - 1);
 }
 
-void ReadAttention(KeyReader& keys, std::vector<std::string>& problems, ModelConfig& config) {
+void ReadAttention(KeyReader& keys, Problems& problems, ModelConfig& config) {
   config.num_attention_heads = keys.Int("num_attention_heads", 1, 128);
   keys.Expect("num_key_value_heads", 1);
   config.head_dim = keys.Fixed("head_dim", ModelConfig::kHeadDim);
@@ -180,7 +182,7 @@ void ReadMoe(KeyReader& keys, ModelConfig& config) {
   keys.Expect("hidden_act", "silu");
 }
 
-void ReadRest(KeyReader& keys, std::vector<std::string>& problems, ModelConfig& config) {
+void ReadRest(KeyReader& keys, Problems& problems, ModelConfig& config) {
   config.hc_mult = keys.Fixed("hc_mult", ModelConfig::kStreams);
   config.hc_sinkhorn_iters = keys.Int("hc_sinkhorn_iters", 1, 1000);
   config.hc_eps = static_cast<float>(keys.Real("hc_eps", 0, 1e-2));
@@ -199,10 +201,10 @@ void ReadRest(KeyReader& keys, std::vector<std::string>& problems, ModelConfig& 
 }
 
 // Relations between keys; only meaningful once every key by itself is sound.
-void CheckRelations(const ModelConfig& config, std::vector<std::string>& problems) {
+void CheckRelations(const ModelConfig& config, Problems& problems) {
   const auto must_divide = [&](const char* name, int value, int divisor) {
     if (value % divisor != 0) {
-      problems.push_back(absl::StrCat(name, " is ", value, ", must be a multiple of ", divisor));
+      problems.Add(absl::StrCat(name, " is ", value, ", must be a multiple of ", divisor));
     }
   };
   // Inputs of FP8 products are quantised in groups of 128 channels.
@@ -211,8 +213,8 @@ void CheckRelations(const ModelConfig& config, std::vector<std::string>& problem
   must_divide("moe_intermediate_size", config.moe_intermediate_size, kFp8Block);
   must_divide("o_groups * o_lora_rank", config.o_groups * config.o_lora_rank, kFp8Block);
   if (config.num_attention_heads % config.o_groups != 0) {
-    problems.push_back(absl::StrCat("num_attention_heads is ", config.num_attention_heads,
-                                    ", must be a multiple of o_groups ", config.o_groups));
+    problems.Add(absl::StrCat("num_attention_heads is ", config.num_attention_heads,
+                              ", must be a multiple of o_groups ", config.o_groups));
   }
 }
 
@@ -226,13 +228,11 @@ absl::Status CheckArchitecture(const Json& document) {
         absl::StrCat("a different architecture from DeepSeek-V4: it has the keys ",
                      absl::StrJoin(foreign, ", ")));
   }
-  std::vector<std::string> problems;
+  Problems problems;
   KeyReader keys(document, "", problems);
   keys.Expect("model_type", "deepseek_v4");
   keys.Expect("architectures", Json::array({"DeepseekV4ForCausalLM"}));
-  if (problems.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("not a DeepSeek-V4 model: ", absl::StrJoin(problems, "; ")));
+  return problems.ToStatus("not a DeepSeek-V4 model");
 }
 
 }  // namespace
@@ -240,9 +240,12 @@ absl::Status CheckArchitecture(const Json& document) {
 LayerKind ModelConfig::layer_kind(int layer) const {
   BATON_CHECK(layer >= 0 && layer < num_hidden_layers) << layer;
   switch (compress_ratios[layer]) {
-    case kCsaRatio: return LayerKind::kCsa;
-    case kHcaRatio: return LayerKind::kHca;
-    default: return LayerKind::kWindow;
+    case kCsaRatio:
+      return LayerKind::kCsa;
+    case kHcaRatio:
+      return LayerKind::kHca;
+    default:
+      return LayerKind::kWindow;
   }
 }
 
@@ -257,7 +260,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json) {
   if (!document.is_object()) return absl::InvalidArgumentError("must be a JSON object");
   BATON_RETURN_IF_ERROR(CheckArchitecture(document));
 
-  std::vector<std::string> problems;
+  Problems problems;
   ModelConfig config;
   KeyReader keys(document, "", problems);
   ReadShape(keys, config);
@@ -265,9 +268,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json) {
   ReadMoe(keys, config);
   ReadRest(keys, problems, config);
   if (problems.empty()) CheckRelations(config, problems);
-  if (problems.empty()) return config;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unsupported model: ", absl::StrJoin(problems, "; ")));
+  BATON_RETURN_IF_ERROR(problems.ToStatus("unsupported model"));
+  return config;
 }
 
 }  // namespace baton::engine

@@ -10,16 +10,17 @@
 #include "engine/cache/storage.h"
 #include "engine/model/config.h"
 #include "engine/model/weights.h"
+#include "kernels/numeric.h"
 
-// The forward pass over the paged cache: any mix of sequences, any chunking. It is stateless but for
-// scratch memory, which never grows with context length beyond a fixed budget; all state of a
+// The forward pass over the paged cache: any mix of sequences, any chunking. It is stateless but
+// for scratch memory, which never grows with context length beyond a fixed budget; all state of a
 // sequence lies in its pages and its slot. Engine thread only.
 
 namespace baton::engine {
 
 // How index keys, index queries and KV are valued (not stored): kReference simulates the FP8 and
 // FP4 grids the model was trained with, kExact leaves the values as computed.
-enum class Numerics : uint8_t { kReference, kExact };
+using kernels::Numerics;
 
 struct ForwardOptions {
   Numerics numerics = Numerics::kReference;
@@ -28,13 +29,14 @@ struct ForwardOptions {
 };
 
 // Tokens [start, start + tokens.size()) of one sequence. A sequence appears at most once a batch.
-// Rows >= start that an earlier, rejected call wrote are overwritten.
+// Rows >= start that an earlier, rejected call wrote are overwritten; `start` may lie at most
+// rollback_rows below the end of the longest call before.
 struct SequenceChunk {
-  std::span<const int32_t> tokens;
+  std::span<const int32_t> tokens;  // ids of the vocabulary
   int64_t start = 0;                // == positions of the sequence already computed
   std::span<const int32_t> pages;   // page table; covers start + tokens.size() tokens
   int slot = 0;
-  int first_logits_row = 0;         // rows [first_logits_row, tokens.size()) get logits
+  int first_logits_row = 0;  // rows [first_logits_row, tokens.size()) get logits
 };
 
 // One row t of the MTP block per entry: streams[t] = X[t], next_tokens[t] = token t + 1. Its logits
@@ -44,22 +46,26 @@ struct MtpChunk {
   std::span<const BFloat16> streams;  // [next_tokens.size(), streams, hidden]
   int64_t start = 0;                  // position t of the first row
   int slot = 0;
-  bool wants_logits = false;          // false: only the window rows are written
+  bool wants_logits = false;  // false: only the window rows are written
 };
 
+// Valid until the next call of the same function. The streams of either may be given to the
+// ForwardMtp call right after it.
 struct ForwardResult {
-  // Row-major [wanted rows in batch order, vocab_size], FP32. Valid until the next call.
+  // Row-major [wanted rows in batch order, vocab_size], FP32.
   std::span<const float> logits;
-  // X after the last layer, [all rows in batch order, streams, hidden]. Valid until the next call.
+  // X after the last layer, [all rows in batch order, streams, hidden]. Unspecified for rows of an
+  // MtpChunk that wants no logits.
   std::span<const BFloat16> streams;
 };
 
-// What tests and the golden tool may watch. Null members cost nothing.
+// What tests and the golden tool may watch. Null members cost nothing. A large batch goes through
+// the layers some rows at a time, so that each layer is reported once for every such pass.
 struct ForwardObserver {
-  // After every trunk layer: X of all rows in batch order.
-  std::function<void(int layer, std::span<const BFloat16> streams)> on_layer;
+  // After every trunk layer: X of the pass's rows; `first_row` is the batch row of the first.
+  std::function<void(int layer, int64_t first_row, std::span<const BFloat16> streams)> on_layer;
   // Per CSA layer and batch row: the entries the indexer selected, ascending.
-  std::function<void(int layer, int row, std::span<const int32_t> entries)> on_selection;
+  std::function<void(int layer, int64_t row, std::span<const int32_t> entries)> on_selection;
 };
 
 class Model {
@@ -67,9 +73,11 @@ class Model {
   Model(const ModelConfig& config, Weights weights, const ForwardOptions& options);
   ~Model();
 
-  // Writes all cache rows of the chunks, and the carry of their last rollback_rows + 1 positions.
+  // Writes all cache rows of the chunks, and with an MTP block the carry of their last
+  // rollback_rows + 1 positions.
   ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                         const ForwardObserver& observer = {});
+  // Only for models with an MTP block.
   ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache);
 
   const ModelConfig& config() const;

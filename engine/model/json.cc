@@ -19,6 +19,7 @@ class StrictnessCheck {
   explicit StrictnessCheck(int max_depth) : max_depth_(max_depth) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+    if (!problem_.empty()) return false;
     switch (event) {
       case Json::parse_event_t::object_start:
         if (depth >= max_depth_) Complain(absl::StrCat("nested deeper than ", max_depth_));

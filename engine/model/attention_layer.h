@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cache/storage.h"
+#include "engine/model/config.h"
+#include "engine/model/forward_context.h"
+#include "engine/model/pass.h"
+#include "engine/model/weights.h"
+#include "kernels/matrix.h"
+
+// Attention over the window and the compressed entries of a layer.
+
+namespace baton::engine {
+
+// The cache as one layer sees it.
+class LayerCache {
+ public:
+  static LayerCache Trunk(const CacheStorage& storage, const ModelConfig& config, int layer);
+  static LayerCache Mtp(const CacheStorage& storage);
+
+  LayerKind kind() const { return kind_; }
+  int layer() const { return layer_; }  // of the trunk; -1 for the MTP block
+  kernels::RowRing<BFloat16> Window(int slot) const;
+  kernels::RowRing<float> KvState(int slot) const;     // CSA, HCA
+  kernels::PagedPool KvPool() const;                   // CSA, HCA
+  kernels::RowRing<float> IndexState(int slot) const;  // CSA
+  kernels::PagedPool IndexPool() const;                // CSA
+
+ private:
+  LayerCache(const CacheStorage& storage, LayerKind kind, int layer, int ordinal)
+      : storage_(&storage), kind_(kind), layer_(layer), ordinal_(ordinal) {}
+
+  static constexpr int kMtpLayer = -1;
+
+  const CacheStorage* storage_;
+  LayerKind kind_;
+  int layer_;
+  int ordinal_;  // among the layers of its kind
+};
+
+// One layer's attention over the rows of one pass.
+class AttentionLayer {
+ public:
+  AttentionLayer(const AttentionWeights& weights, const LayerCache& cache, const Pass& pass,
+                 ForwardContext& context);
+
+  // output = attention of norm(x), both [pass.rows(), hidden]. Stores the rows' window KV, their
+  // compressor state and the entries that close within them.
+  void Run(kernels::MatrixView<const BFloat16> x, kernels::MatrixView<BFloat16> output);
+
+  // Only the part of Run that later rows of a window layer depend on: the window KV.
+  void StoreWindow(kernels::MatrixView<const BFloat16> x);
+
+ private:
+  using Bf16View = kernels::MatrixView<BFloat16>;
+
+  void ProjectInput(kernels::MatrixView<const BFloat16> x);
+  void ProjectQuery();
+  void StoreEntries(const CompressorWeights& weights, bool is_index);
+  void SelectEntries();
+  void ReportSelection() const;
+  void Attend();
+  void WriteWindow();
+  void ProjectOutput(Bf16View output);
+
+  const AttentionWeights& weights_;
+  LayerCache cache_;
+  const Pass& pass_;
+  ForwardContext& context_;
+  kernels::MatrixView<const float> rope_;
+
+  Bf16View normed_;     // norm(x)
+  Bf16View quantized_;  // norm(x) as FP8 layers see it
+  Bf16View q_latent_;   // output of wq_a, then its norm, quantised
+  Bf16View window_;     // the rows' window KV
+  Bf16View q_;
+  Bf16View attended_;
+  kernels::MatrixView<int32_t> selected_;  // null unless CSA
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,150 @@
+#include "engine/model/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/status_macros.h"
+#include "engine/model/json.h"
+#include "engine/model/mmap_file.h"
+#include "engine/model/problems.h"
+
+namespace baton::engine {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxJsonDepth = 16;
+constexpr size_t kHashedBytes = 64;  // of every tensor
+
+// Shard file -> the tensors that the index says it holds.
+using ShardMap = std::map<std::string, std::vector<std::string>>;
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const MmapFile file, MmapFile::Open(path));
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+// A name that cannot lead out of the model's directory.
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
+}
+
+absl::StatusOr<ShardMap> ParseIndex(std::string_view text) {
+  BATON_ASSIGN_OR_RETURN(const Json index, ParseUntrustedJson(text, kMaxJsonDepth));
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object() || map->empty()) {
+    return absl::InvalidArgumentError("needs weight_map, an object of tensor -> file");
+  }
+  Problems problems;
+  ShardMap shards;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || !IsPlainFileName(file.get_ref<const std::string&>())) {
+      problems.Add(absl::StrCat("weight_map[", tensor, "] must name a file of the directory, is ",
+                                file.dump()));
+      continue;
+    }
+    shards[file.get<std::string>()].push_back(tensor);
+  }
+  BATON_RETURN_IF_ERROR(problems.ToStatus("invalid index"));
+  return shards;
+}
+
+// FNV-1a, 64 bits: stable across machines and releases, which std::hash is not.
+class StableHash {
+ public:
+  void Add(std::string_view bytes) {
+    for (const char c : bytes) Mix(static_cast<uint8_t>(c));
+    for (uint64_t n = bytes.size(), i = 0; i < 8; ++i, n >>= 8) Mix(static_cast<uint8_t>(n));
+  }
+  void Add(std::span<const std::byte> bytes) {
+    Add(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+  std::string Hex() const { return absl::StrCat(absl::Hex(state_, absl::kZeroPad16)); }
+
+ private:
+  void Mix(uint8_t byte) { state_ = (state_ ^ byte) * 0x100000001b3u; }
+
+  uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& directory) {
+  Checkpoint checkpoint;
+  const std::string config_path = absl::StrCat(directory, "/config.json");
+  BATON_ASSIGN_OR_RETURN(const std::string config_text, ReadText(config_path));
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(config_text);
+  BATON_RETURN_IF_ERROR(config.status()) << config_path;
+  checkpoint.config_ = *std::move(config);
+  BATON_ASSIGN_OR_RETURN(const Json document, ParseUntrustedJson(config_text, kMaxJsonDepth));
+  checkpoint.canonical_config_ = document.dump();
+
+  BATON_RETURN_IF_ERROR(checkpoint.AddShards(directory)) << directory;
+  BATON_RETURN_IF_ERROR(CheckTensors(checkpoint.config_, checkpoint.tensors_)) << directory;
+  return checkpoint;
+}
+
+absl::Status Checkpoint::AddShards(const std::string& directory) {
+  const std::string index_path = absl::StrCat(directory, "/model.safetensors.index.json");
+  std::error_code ignored;
+  if (!std::filesystem::exists(index_path, ignored)) {
+    BATON_ASSIGN_OR_RETURN(SafetensorsFile file,
+                           SafetensorsFile::Open(absl::StrCat(directory, "/model.safetensors")));
+    tensors_ = file.tensors();
+    files_.push_back(std::move(file));
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadText(index_path));
+  absl::StatusOr<ShardMap> shards = ParseIndex(text);
+  BATON_RETURN_IF_ERROR(shards.status()) << "model.safetensors.index.json";
+  for (const auto& [file, names] : *shards) {
+    BATON_RETURN_IF_ERROR(AddShard(absl::StrCat(directory, "/", file), names));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::AddShard(const std::string& path, const std::vector<std::string>& names) {
+  BATON_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+  Problems problems;
+  for (const std::string& name : names) {
+    const TensorView* tensor = file.Find(name);
+    if (tensor == nullptr) {
+      problems.Add(absl::StrCat(name, " is missing"));
+    } else {
+      tensors_.emplace(name, *tensor);
+    }
+  }
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (!std::binary_search(names.begin(), names.end(), name)) {
+      problems.Add(absl::StrCat(name, " is not listed for this file"));
+    }
+  }
+  BATON_RETURN_IF_ERROR(problems.ToStatus("disagrees with model.safetensors.index.json")) << path;
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+const TensorView& Checkpoint::tensor(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  BATON_CHECK(it != tensors_.end()) << name;
+  return it->second;
+}
+
+std::string Checkpoint::Hash() const {
+  StableHash hash;
+  hash.Add(canonical_config_);
+  for (const auto& [name, tensor] : tensors_) {
+    hash.Add(name);
+    hash.Add(DescribeTensor(tensor.type, tensor.shape));
+    hash.Add(tensor.bytes.first(std::min(tensor.bytes.size(), kHashedBytes)));
+  }
+  return hash.Hex();
+}
+
+}  // namespace baton::engine

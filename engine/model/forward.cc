@@ -1,0 +1,245 @@
+#include "engine/model/forward.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "common/base/check.h"
+#include "engine/model/block.h"
+#include "engine/model/forward_context.h"
+#include "engine/model/pass.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/mtp.h"
+#include "kernels/rms_norm.h"
+#include "kernels/window_kv.h"
+
+namespace baton::engine {
+namespace {
+
+using kernels::MatrixView;
+
+kernels::RopeConfig PlainRope(const ModelConfig& config) { return {.theta = config.rope_theta}; }
+
+kernels::RopeConfig CompressRope(const ModelConfig& config) {
+  const ModelConfig::RopeScaling& scaling = config.rope_scaling;
+  return {.theta = config.compress_rope_theta,
+          .factor = scaling.factor,
+          .original_positions = scaling.original_max_position_embeddings,
+          .beta_fast = scaling.beta_fast,
+          .beta_slow = scaling.beta_slow};
+}
+
+// What a call returns, owned.
+struct Output {
+  int64_t stream_width = 0;       // streams * hidden
+  std::vector<BFloat16> streams;  // [rows, stream_width]
+  std::vector<float> logits;      // [wanted rows so far, vocab_size]
+
+  MatrixView<BFloat16> Streams(int64_t first_row, int64_t rows) {
+    return {streams.data() + first_row * stream_width, rows, stream_width};
+  }
+  ForwardResult result() const { return {.logits = logits, .streams = streams}; }
+};
+
+}  // namespace
+
+struct Model::Impl {
+  Impl(const ModelConfig& config, Weights weights, const ForwardOptions& options)
+      : config(config),
+        weights(std::move(weights)),
+        options(options),
+        pool(options.threads),
+        rope(PlainRope(config)),
+        compress_rope(CompressRope(config)) {}
+
+  ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                        const ForwardObserver& observer);
+  ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache);
+
+  void RunTrunk(const Pass& pass, CacheStorage& cache, ForwardContext& context);
+  void RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage& cache);
+  void EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_streams,
+                MatrixView<BFloat16> streams, ForwardContext& context);
+  void AppendLogits(const HeadWeights& head, const Pass& pass,
+                    MatrixView<const BFloat16> pass_streams, Output& output,
+                    ForwardContext& context);
+
+  // Context of one pass, with the rotations of its rows.
+  ForwardContext ContextFor(const Pass& pass, const ForwardObserver& observer);
+  void Begin(int64_t rows, int64_t logits_rows, Output& output) const;
+  MatrixView<const BFloat16> Embedding() const {
+    return {weights.embedding.data(), config.vocab_size, config.hidden_size};
+  }
+
+  const ModelConfig config;
+  const Weights weights;
+  const ForwardOptions options;
+  kernels::ThreadPool pool;
+  const kernels::RopeTable rope;
+  const kernels::RopeTable compress_rope;
+
+  ForwardScratch scratch;
+  const ForwardObserver no_observer;
+  Output trunk_output;
+  // In turn, because the streams of one draft step are the input of the next.
+  Output mtp_output;
+  Output previous_mtp_output;
+};
+
+void Model::Impl::Begin(int64_t rows, int64_t logits_rows, Output& output) const {
+  output.stream_width = int64_t{config.hc_mult} * config.hidden_size;
+  output.streams.resize(rows * output.stream_width);
+  output.logits.clear();
+  output.logits.reserve(logits_rows * config.vocab_size);
+}
+
+ForwardContext Model::Impl::ContextFor(const Pass& pass, const ForwardObserver& observer) {
+  const MatrixView<float> rope_rows = scratch.rope.Shape(pass.rows(), kernels::kRopeDim);
+  const MatrixView<float> compress_rows =
+      scratch.compress_rope.Shape(pass.rows(), kernels::kRopeDim);
+  rope.Fill(pass.positions, rope_rows);
+  compress_rope.Fill(pass.positions, compress_rows);
+  return {.config = config,
+          .numerics = options.numerics,
+          .index_topk = options.index_topk > 0 ? options.index_topk : config.index_topk,
+          .pool = pool,
+          .compress_rope_table = compress_rope,
+          .scratch = scratch,
+          .observer = observer,
+          .rope = rope_rows,
+          .compress_rope = compress_rows};
+}
+
+ForwardResult Model::Impl::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                                   const ForwardObserver& observer) {
+  const std::vector<Pass> passes = PlanPasses(batch);
+  int64_t rows = 0;
+  int64_t logits_rows = 0;
+  for (const Pass& pass : passes) {
+    rows += pass.rows();
+    logits_rows += static_cast<int64_t>(pass.logits_rows.size());
+  }
+  Begin(rows, logits_rows, trunk_output);
+  for (const Pass& pass : passes) {
+    ForwardContext context = ContextFor(pass, observer);
+    RunTrunk(pass, cache, context);
+    AppendLogits(weights.head, pass, trunk_output.Streams(pass.first_row, pass.rows()),
+                 trunk_output, context);
+  }
+  return trunk_output.result();
+}
+
+void Model::Impl::RunTrunk(const Pass& pass, CacheStorage& cache, ForwardContext& context) {
+  const MatrixView<BFloat16> x = trunk_output.Streams(pass.first_row, pass.rows());
+  kernels::Embed(Embedding(), pass.tokens, config.hc_mult, x);
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    RunBlock(weights.layers[layer], LayerCache::Trunk(cache, config, layer), pass, x, context);
+    if (context.observer.on_layer) {
+      context.observer.on_layer(layer, pass.first_row,
+                                {x.data, static_cast<size_t>(x.rows * x.cols)});
+    }
+  }
+  if (!config.has_mtp()) return;
+  for (const Segment& segment : pass.segments) {
+    kernels::WriteRows(x.Rows(segment.first_row, segment.rows), segment.start,
+                       cache.Carry(segment.slot));
+  }
+}
+
+ForwardResult Model::Impl::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
+  BATON_CHECK(weights.mtp.has_value()) << "the model has no MTP block";
+  int64_t rows = 0;
+  int64_t logits_rows = 0;
+  for (const MtpChunk& chunk : batch) {
+    const auto size = static_cast<int64_t>(chunk.next_tokens.size());
+    rows += size;
+    if (chunk.wants_logits) logits_rows += size;
+  }
+  std::swap(mtp_output, previous_mtp_output);
+  Begin(rows, logits_rows, mtp_output);
+  int64_t first_row = 0;
+  for (const MtpChunk& chunk : batch) {
+    RunMtp(chunk, first_row, cache);
+    first_row += static_cast<int64_t>(chunk.next_tokens.size());
+  }
+  return mtp_output.result();
+}
+
+void Model::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage& cache) {
+  const MtpWeights& mtp = *weights.mtp;
+  const LayerCache layer_cache = LayerCache::Mtp(cache);
+  const int64_t width = int64_t{config.hc_mult} * config.hidden_size;
+  const MatrixView<const BFloat16> trunk_streams(
+      chunk.streams.data(), static_cast<int64_t>(chunk.next_tokens.size()), width);
+  BATON_CHECK(static_cast<int64_t>(chunk.streams.size()) == trunk_streams.rows * width)
+      << chunk.streams.size();
+  for (const Pass& pass : PlanPasses(chunk)) {
+    ForwardContext context = ContextFor(pass, no_observer);
+    const MatrixView<BFloat16> x = mtp_output.Streams(first_row + pass.first_row, pass.rows());
+    EmbedMtp(pass, trunk_streams.Rows(pass.first_row, pass.rows()), x, context);
+    if (!chunk.wants_logits) {
+      StoreBlockWindow(mtp.layer, layer_cache, pass, x, context);
+      continue;
+    }
+    RunBlock(mtp.layer, layer_cache, pass, x, context);
+    AppendLogits(mtp.head, pass, x, mtp_output, context);
+  }
+}
+
+// streams[t, j] = e_proj(norm(embedding of the next token)) + h_proj(norm(X[t, j])).
+void Model::Impl::EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_streams,
+                           MatrixView<BFloat16> streams, ForwardContext& context) {
+  const MtpWeights& mtp = *weights.mtp;
+  const int64_t hidden = config.hidden_size;
+  const int64_t stream_rows = pass.rows() * config.hc_mult;
+  const MatrixView<BFloat16> embedded = scratch.x.Shape(pass.rows(), hidden);
+  kernels::Embed(Embedding(), pass.tokens, /*copies=*/1, embedded);
+  const auto project = [&](MatrixView<const BFloat16> x, std::span<const float> norm,
+                           const kernels::PackedMatrix& matrix, MatrixView<BFloat16> y) {
+    const MatrixView<BFloat16> quantized = scratch.quantized.Shape(x.rows, hidden);
+    kernels::RmsNorm({.x = x, .weight = norm, .eps = config.rms_norm_eps, .y_quantized = quantized},
+                     pool);
+    kernels::Gemm(quantized, matrix, y, pool);
+  };
+  const MatrixView<BFloat16> projected = scratch.embedding.Shape(pass.rows(), hidden);
+  project(embedded, mtp.embedding_norm, mtp.e_proj, projected);
+  project({trunk_streams.data, stream_rows, hidden}, mtp.streams_norm, mtp.h_proj,
+          {streams.data, stream_rows, hidden});
+  kernels::AddEmbeddingToStreams(projected, streams);
+}
+
+void Model::Impl::AppendLogits(const HeadWeights& head, const Pass& pass,
+                               MatrixView<const BFloat16> pass_streams, Output& output,
+                               ForwardContext& context) {
+  if (pass.logits_rows.empty()) return;
+  const auto wanted = static_cast<int64_t>(pass.logits_rows.size());
+  const MatrixView<BFloat16> rows = scratch.head_streams.Shape(wanted, pass_streams.cols);
+  for (int64_t i = 0; i < wanted; ++i) {
+    std::copy_n(pass_streams.Row(pass.logits_rows[i]), rows.cols, rows.Row(i));
+  }
+  const size_t done = output.logits.size();
+  output.logits.resize(done + wanted * config.vocab_size);
+  RunHead(head, weights.lm_head, rows, {output.logits.data() + done, wanted, config.vocab_size},
+          context);
+}
+
+Model::Model(const ModelConfig& config, Weights weights, const ForwardOptions& options)
+    : impl_(std::make_unique<Impl>(config, std::move(weights), options)) {}
+
+Model::~Model() = default;
+
+ForwardResult Model::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                             const ForwardObserver& observer) {
+  return impl_->Forward(batch, cache, observer);
+}
+
+ForwardResult Model::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
+  return impl_->ForwardMtp(batch, cache);
+}
+
+const ModelConfig& Model::config() const { return impl_->config; }
+
+const ForwardOptions& Model::options() const { return impl_->options; }
+
+}  // namespace baton::engine

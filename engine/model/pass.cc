@@ -1,0 +1,66 @@
+#include "engine/model/pass.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace baton::engine {
+namespace {
+
+class Planner {
+ public:
+  // `segment` describes the whole chunk; its row numbers are filled in here.
+  void Add(std::span<const int32_t> tokens, Segment segment, int64_t first_logits_row) {
+    BATON_CHECK(segment.start >= 0) << segment.start;
+    const int64_t total = static_cast<int64_t>(tokens.size());
+    const int64_t start = segment.start;
+    for (int64_t done = 0; done < total;) {
+      Pass& pass = Open();
+      const int64_t rows = std::min(kMaxPassRows - pass.rows(), total - done);
+      segment.first_row = pass.rows();
+      segment.rows = rows;
+      segment.start = start + done;
+      pass.segments.push_back(segment);
+      for (int64_t i = done; i < done + rows; ++i) {
+        if (i >= first_logits_row) pass.logits_rows.push_back(pass.rows());
+        pass.tokens.push_back(tokens[i]);
+        pass.positions.push_back(start + i);
+      }
+      done += rows;
+    }
+  }
+
+  std::vector<Pass> Take() { return std::move(passes_); }
+
+ private:
+  Pass& Open() {
+    if (passes_.empty() || passes_.back().rows() == kMaxPassRows) {
+      const int64_t first_row =
+          passes_.empty() ? 0 : passes_.back().first_row + passes_.back().rows();
+      passes_.emplace_back().first_row = first_row;
+    }
+    return passes_.back();
+  }
+
+  std::vector<Pass> passes_;
+};
+
+}  // namespace
+
+std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch) {
+  Planner planner;
+  for (const SequenceChunk& chunk : batch) {
+    planner.Add(chunk.tokens, {.start = chunk.start, .pages = chunk.pages, .slot = chunk.slot},
+                chunk.first_logits_row);
+  }
+  return planner.Take();
+}
+
+std::vector<Pass> PlanPasses(const MtpChunk& chunk) {
+  Planner planner;
+  planner.Add(chunk.next_tokens, {.start = chunk.start, .slot = chunk.slot},
+              /*first_logits_row=*/0);
+  return planner.Take();
+}
+
+}  // namespace baton::engine
