@@ -17,17 +17,17 @@
 namespace baton {
 
 enum class CacheStream : uint8_t {
-  kCsaKv = 1,             // compressed 4:1 KV entry; index = token / 4
-  kIndexKey = 2,          // indexer key of the same entry; index = token / 4
-  kHcaKv = 3,             // compressed 128:1 KV entry; index = token / 128
-  kWindowKv = 4,          // sliding-window KV row of a trunk layer; index = token
-  kMtpWindowKv = 5,       // the same of the MTP block; index = token
-  kCsaOverlapState = 6,   // FP32 [c, g] of the "a" half of the CSA compressor; index = token
-  kCsaState = 7,          // FP32 [c, g] of its "b" half
-  kIndexOverlapState = 8, // the same two of the index compressor
+  kCsaKv = 1,              // compressed 4:1 KV entry; index = token / 4
+  kIndexKey = 2,           // indexer key of the same entry; index = token / 4
+  kHcaKv = 3,              // compressed 128:1 KV entry; index = token / 128
+  kWindowKv = 4,           // sliding-window KV row of a trunk layer; index = token
+  kMtpWindowKv = 5,        // the same of the MTP block; index = token
+  kCsaOverlapState = 6,    // FP32 [c, g] of the "a" half of the CSA compressor; index = token
+  kCsaState = 7,           // FP32 [c, g] of its "b" half
+  kIndexOverlapState = 8,  // the same two of the index compressor
   kIndexState = 9,
-  kHcaState = 10,         // FP32 [c, g] of the HCA compressor; index = token
-  kMtpCarry = 11,         // trunk residual streams (BF16) of the last computed token; index = token
+  kHcaState = 10,  // FP32 [c, g] of the HCA compressor; index = token
+  kMtpCarry = 11,  // trunk residual streams (BF16) of the last computed token; index = token
 };
 inline constexpr int kCacheStreamCount = 11;
 

@@ -50,14 +50,14 @@ class StatusBuilder {
 #define BATON_STATUS_CONCAT_INNER(a, b) a##b
 #define BATON_STATUS_CONCAT(a, b) BATON_STATUS_CONCAT_INNER(a, b)
 
-#define BATON_RETURN_IF_ERROR(expr)                         \
+#define BATON_RETURN_IF_ERROR(expr)                              \
   if (absl::Status baton_status_ = (expr); baton_status_.ok()) { \
-  } else /* NOLINT */                                       \
+  } else /* NOLINT */                                            \
     return ::baton::StatusBuilder(std::move(baton_status_))
 
 #define BATON_ASSIGN_OR_RETURN(lhs, expr) \
   BATON_ASSIGN_OR_RETURN_INNER(BATON_STATUS_CONCAT(baton_statusor_, __LINE__), lhs, expr)
-#define BATON_ASSIGN_OR_RETURN_INNER(statusor, lhs, expr) \
-  auto statusor = (expr);                                 \
+#define BATON_ASSIGN_OR_RETURN_INNER(statusor, lhs, expr)  \
+  auto statusor = (expr);                                  \
   if (!statusor.ok()) return std::move(statusor).status(); \
   lhs = *std::move(statusor)

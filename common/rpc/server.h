@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/impl/service_type.h"
+
+namespace baton::rpc {
+
+struct ServerOptions {
+  std::string listen;                    // host:port; port 0 picks one
+  std::vector<grpc::Service*> services;  // must outlive the server; not owned
+  // Fully qualified names of `services` ("baton.v1.Decode"), whose health is reported one by one.
+  std::vector<std::string> service_names;
+  bool serving = true;  // health at the start; false: until SetServing(true)
+  bool reflection = true;
+};
+
+// A gRPC server with grpc.health.v1 and reflection. Thread-safe.
+class GrpcServer {
+ public:
+  // Serves from the moment it returns. UNAVAILABLE, naming the address, when it cannot be bound: a
+  // port that another process listens on is an error, never shared.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerOptions& options);
+  // Shutdown(0).
+  ~GrpcServer();
+
+  // The bound port.
+  int port() const;
+
+  // Health of "" and of every service. Without effect after Shutdown.
+  void SetServing(bool serving);
+
+  // Drain: reports NOT_SERVING and refuses new calls at once, waits up to `grace` for those that
+  // run, cancels the rest and returns when the last has ended. Idempotent. Handlers must end once
+  // their call is cancelled: the streaming helpers here do so by themselves.
+  void Shutdown(std::chrono::nanoseconds grace);
+
+ private:
+  struct Impl;
+  explicit GrpcServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::rpc

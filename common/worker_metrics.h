@@ -1,0 +1,118 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "common/metrics.h"
+
+// What prefill and decode workers export: the same names with the same labels, so that dashboards
+// and merged endpoints need not know the role. Durations are per leg and measured on one process:
+// monotonic clocks of two machines do not compare.
+
+namespace baton {
+
+// How something ended, as a closed label.
+enum class Outcome {
+  kOk,
+  kCancelled,  // by the client or by the caller
+  kInvalid,    // the request is at fault
+  kOverload,   // no room now
+  kDeadline,
+  kMismatch,     // the two sides do not fit: FAILED_PRECONDITION
+  kUnavailable,  // a peer is gone or refuses
+  kInternal,
+};
+constexpr auto LabelValues(Outcome) {
+  return std::to_array<const char*>({"ok", "cancelled", "invalid", "overload", "deadline",
+                                     "mismatch", "unavailable", "internal"});
+}
+Outcome OutcomeOf(const absl::Status& status);
+
+// Legs of a request in the order in which they happen.
+enum class Stage { kPrefillQueue, kPrefill, kKvAlloc, kKvTransfer, kDecodeQueue, kDecode };
+constexpr auto LabelValues(Stage) {
+  return std::to_array<const char*>(
+      {"prefill_queue", "prefill", "kv_alloc", "kv_transfer", "decode_queue", "decode"});
+}
+
+// Of received frames, as answered to the sender.
+enum class FrameLabel { kAccepted, kStale, kCorrupt, kRejected };
+constexpr auto LabelValues(FrameLabel) {
+  return std::to_array<const char*>({"accepted", "stale", "corrupt", "rejected"});
+}
+
+enum class Direction { kSent, kReceived };
+constexpr auto LabelValues(Direction) { return std::to_array<const char*>({"sent", "received"}); }
+
+enum class TransportLabel { kLoopback, kGrpc, kShm, kCudaIpc, kNccl, kOther };
+constexpr auto LabelValues(TransportLabel) {
+  return std::to_array<const char*>({"loopback", "grpc", "shm", "cuda_ipc", "nccl", "other"});
+}
+// Of a negotiated transport's name; kOther for a name that is not in the list.
+TransportLabel TransportLabelOf(std::string_view transport);
+
+// Who holds the pages and state slots at one moment. Owners are counted each on its own, not
+// derived from one another: what does not add up shows in baton_kv_pages_unaccounted.
+struct CacheOccupancy {
+  int64_t pages_total = 0;
+  int64_t pages_free = 0;
+  int64_t pages_sequences = 0;
+  int64_t pages_prefix = 0;      // kept for reuse by the prefix index alone
+  int64_t pages_transfer = 0;    // sequences are done with them, a hand-off is not
+  int64_t pages_quarantine = 0;  // a peer may still touch them
+  int64_t slots_total = 0;
+  int64_t slots_free = 0;
+};
+
+// Metrics are updated from any thread. `metrics` must outlive this object.
+class WorkerMetrics {
+ public:
+  explicit WorkerMetrics(Metrics& metrics);
+
+  // baton_kv_pages{pool="kv",owner}, baton_kv_pages_total, baton_kv_pages_unaccounted (0 unless
+  // pages leak), baton_state_slots{state}: read at each scrape. One page id addresses every pool of
+  // compressed entries alike, hence a single pool. `read` is thread-safe; the returned handle ends
+  // it before what it reads goes away.
+  [[nodiscard]] Metrics::Reader ExportOccupancy(std::function<CacheOccupancy()> read);
+  // baton_requests_running and baton_requests_waiting, read at each scrape.
+  struct RequestCounts {
+    int64_t running = 0;
+    int64_t waiting = 0;
+  };
+  [[nodiscard]] Metrics::Reader ExportRequests(std::function<RequestCounts()> read);
+
+  prometheus::Counter& kv_transfer_bytes(std::string_view transport, Direction direction) {
+    return bytes_sent_received_[static_cast<size_t>(direction)][TransportLabelOf(transport)];
+  }
+  prometheus::Histogram& kv_transfer_duration(std::string_view transport) {
+    return transfer_duration_[TransportLabelOf(transport)];
+  }
+
+  // In requests; a hand-off attempt on a prefill worker is a request of its own.
+  const ByLabel<prometheus::Counter, Outcome> requests;
+  const ByLabel<prometheus::Histogram, Stage> stage_duration;  // seconds
+
+  prometheus::Gauge& kv_transfers_inflight;
+  const ByLabel<prometheus::Counter, Outcome> kv_transfers;
+  const ByLabel<prometheus::Counter, FrameLabel> kv_frames;
+  const ByLabel<prometheus::Counter, Outcome> handshakes;
+
+  prometheus::Counter& prompt_tokens;  // computed or found in the prefix cache
+  prometheus::Counter& generation_tokens;
+  prometheus::Counter& prefix_cached_tokens;    // the part of prompt_tokens that was not computed
+  prometheus::Histogram& engine_step_duration;  // seconds
+  prometheus::Histogram& engine_batch_tokens;   // positions computed in a step
+  prometheus::Histogram& engine_batch_sequences;
+  prometheus::Counter& spec_decode_drafted_tokens;
+  prometheus::Counter& spec_decode_accepted_tokens;
+
+ private:
+  Metrics& metrics_;
+  std::array<ByLabel<prometheus::Counter, TransportLabel>, 2> bytes_sent_received_;
+  ByLabel<prometheus::Histogram, TransportLabel> transfer_duration_;
+};
+
+}  // namespace baton
