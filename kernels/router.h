@@ -14,7 +14,7 @@ namespace baton::kernels {
 struct RouterParams {
   MatrixView<const float> logits;          // [rows, experts]
   std::span<const float> bias;             // [experts]; empty in hash layers
-  MatrixView<const int32_t> hash_experts;  // [vocabulary, k]; null in score layers
+  MatrixView<const int32_t> hash_experts{};  // [vocabulary, k]; null in score layers
   std::span<const int32_t> tokens;         // [rows]; read in hash layers only
   float scale = 1;
   MatrixView<int32_t> experts;  // out [rows, k], ascending ids; ties go to the lower id

@@ -31,9 +31,9 @@ struct SparseAttentionParams {
   // Compressed entries. ratio 0: none (window only). Otherwise row i attends selected.Row(i) up to
   // the first -1, or, when selected is null, all entries j < floor((t + 1) / ratio).
   int ratio = 0;
-  PagedPool pool;
-  PageTable pages;
-  MatrixView<const int32_t> selected;  // [rows, k] or null
+  PagedPool pool{};
+  PageTable pages{};
+  MatrixView<const int32_t> selected{};  // [rows, k] or null
 
   MatrixView<BFloat16> out;  // [rows, heads * head_dim]; must not overlap q
 };

@@ -35,7 +35,7 @@ bool IsPlainFileName(const std::string& name) {
          name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
 }
 
-absl::StatusOr<ShardMap> ParseIndex(std::string_view text) {
+absl::StatusOr<ShardMap> ParseIndex(absl::string_view text) {
   BATON_ASSIGN_OR_RETURN(const Json index, ParseUntrustedJson(text, kMaxJsonDepth));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object() || map->empty()) {
@@ -58,12 +58,12 @@ absl::StatusOr<ShardMap> ParseIndex(std::string_view text) {
 // FNV-1a, 64 bits: stable across machines and releases, which std::hash is not.
 class StableHash {
  public:
-  void Add(std::string_view bytes) {
+  void Add(absl::string_view bytes) {
     for (const char c : bytes) Mix(static_cast<uint8_t>(c));
     for (uint64_t n = bytes.size(), i = 0; i < 8; ++i, n >>= 8) Mix(static_cast<uint8_t>(n));
   }
   void Add(std::span<const std::byte> bytes) {
-    Add(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    Add(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
   std::string Hex() const { return absl::StrCat(absl::Hex(state_, absl::kZeroPad16)); }
 

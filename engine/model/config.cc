@@ -22,7 +22,7 @@ constexpr int kMaxJsonDepth = 16;
 constexpr int kFp8Block = 128;
 
 // Keys of models that share V4's name and most of its keys but not its architecture.
-bool IsForeignKey(std::string_view key) {
+bool IsForeignKey(absl::string_view key) {
   return absl::StartsWith(key, "dspark_") || absl::StartsWith(key, "engram_") ||
          key == "kv_source_layer_ids" || key == "index_source_layer_ids";
 }
@@ -87,7 +87,7 @@ class KeyReader {
     return nullptr;
   }
 
-  void Complain(std::string_view key, std::string_view what) {
+  void Complain(absl::string_view key, absl::string_view what) {
     problems_.Add(absl::StrCat(prefix_, key, " ", what));
   }
 
@@ -255,7 +255,7 @@ int ModelConfig::layers_of(LayerKind kind) const {
   return count;
 }
 
-absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json) {
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json) {
   BATON_ASSIGN_OR_RETURN(const Json document, ParseUntrustedJson(json, kMaxJsonDepth));
   if (!document.is_object()) return absl::InvalidArgumentError("must be a JSON object");
   BATON_RETURN_IF_ERROR(CheckArchitecture(document));

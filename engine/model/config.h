@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 // What config.json says about a DeepSeek-V4 model, under the keys' own names. Only models whose
 // fixed properties the kernels were written for are accepted, so code may rely on them.
@@ -82,6 +82,6 @@ struct ModelConfig {
 // Parses and validates the text of a config.json. InvalidArgument names every key that is missing
 // or has a value this code does not support; FailedPrecondition names the keys by which a config
 // belongs to a look-alike of another architecture.
-absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
 
 }  // namespace baton::engine

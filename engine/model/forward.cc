@@ -60,7 +60,7 @@ struct Model::Impl {
   void RunTrunk(const Pass& pass, CacheStorage& cache, ForwardContext& context);
   void RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage& cache);
   void EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_streams,
-                MatrixView<BFloat16> streams, ForwardContext& context);
+                MatrixView<BFloat16> streams);
   void AppendLogits(const HeadWeights& head, const Pass& pass,
                     MatrixView<const BFloat16> pass_streams, Output& output,
                     ForwardContext& context);
@@ -177,7 +177,7 @@ void Model::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage&
   for (const Pass& pass : PlanPasses(chunk)) {
     ForwardContext context = ContextFor(pass, no_observer);
     const MatrixView<BFloat16> x = mtp_output.Streams(first_row + pass.first_row, pass.rows());
-    EmbedMtp(pass, trunk_streams.Rows(pass.first_row, pass.rows()), x, context);
+    EmbedMtp(pass, trunk_streams.Rows(pass.first_row, pass.rows()), x);
     if (!chunk.wants_logits) {
       StoreBlockWindow(mtp.layer, layer_cache, pass, x, context);
       continue;
@@ -189,7 +189,7 @@ void Model::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage&
 
 // streams[t, j] = e_proj(norm(embedding of the next token)) + h_proj(norm(X[t, j])).
 void Model::Impl::EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_streams,
-                           MatrixView<BFloat16> streams, ForwardContext& context) {
+                           MatrixView<BFloat16> streams) {
   const MtpWeights& mtp = *weights.mtp;
   const int64_t hidden = config.hidden_size;
   const int64_t stream_rows = pass.rows() * config.hc_mult;

@@ -58,7 +58,7 @@ class StrictnessCheck {
 
 }  // namespace
 
-absl::StatusOr<Json> ParseUntrustedJson(std::string_view text, int max_depth) {
+absl::StatusOr<Json> ParseUntrustedJson(absl::string_view text, int max_depth) {
   StrictnessCheck check(max_depth);
   Json document;
   try {

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <string_view>
-
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::engine {
@@ -10,6 +9,6 @@ namespace baton::engine {
 // Parses JSON that came from a file we did not write. Beyond syntax and UTF-8 it refuses what the
 // library would accept in silence: a name that occurs twice in one object (the last would win) and
 // nesting deeper than `max_depth`. Errors are InvalidArgument.
-absl::StatusOr<nlohmann::json> ParseUntrustedJson(std::string_view text, int max_depth);
+absl::StatusOr<nlohmann::json> ParseUntrustedJson(absl::string_view text, int max_depth);
 
 }  // namespace baton::engine

@@ -17,7 +17,7 @@ struct Segment {
   int64_t first_row = 0;  // within the pass
   int64_t rows = 0;
   int64_t start = 0;  // position of the first row
-  std::span<const int32_t> pages;
+  std::span<const int32_t> pages = {};
   int slot = 0;
 };
 

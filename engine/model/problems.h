@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 
 namespace baton::engine {
 
@@ -20,7 +21,7 @@ class Problems {
   bool empty() const { return count_ == 0; }
 
   // InvalidArgument "what: first; second; ... and 3 more", or OK when there are none.
-  absl::Status ToStatus(std::string_view what) const {
+  absl::Status ToStatus(absl::string_view what) const {
     if (empty()) return absl::OkStatus();
     std::string message = absl::StrCat(what, ": ", absl::StrJoin(shown_, "; "));
     if (count_ > kShown) absl::StrAppend(&message, "; and ", count_ - kShown, " more");

@@ -26,7 +26,7 @@ constexpr size_t kMaxRank = 8;
 
 struct TypeInfo {
   TensorType type;
-  std::string_view name;
+  absl::string_view name;
   int64_t bytes;
 };
 constexpr TypeInfo kTypes[] = {
@@ -153,7 +153,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadMetadata(const Json& entr
   return metadata;
 }
 
-absl::StatusOr<std::string_view> HeaderText(std::span<const std::byte> bytes) {
+absl::StatusOr<absl::string_view> HeaderText(std::span<const std::byte> bytes) {
   if (bytes.size() < kPrefixBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("truncated: ", bytes.size(), " bytes, a header length takes 8"));
@@ -164,12 +164,12 @@ absl::StatusOr<std::string_view> HeaderText(std::span<const std::byte> bytes) {
     return absl::InvalidArgumentError(absl::StrCat("header length ", length, " exceeds the file (",
                                                    bytes.size(), " bytes) or ", kMaxHeaderBytes));
   }
-  return std::string_view(reinterpret_cast<const char*>(bytes.data()) + kPrefixBytes, length);
+  return absl::string_view(reinterpret_cast<const char*>(bytes.data()) + kPrefixBytes, length);
 }
 
 }  // namespace
 
-std::string_view TensorTypeName(TensorType type) { return InfoOf(type).name; }
+absl::string_view TensorTypeName(TensorType type) { return InfoOf(type).name; }
 
 int64_t TensorTypeBytes(TensorType type) { return InfoOf(type).bytes; }
 
@@ -191,7 +191,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(std::span<const std::byte> bytes) {
-  BATON_ASSIGN_OR_RETURN(const std::string_view text, HeaderText(bytes));
+  BATON_ASSIGN_OR_RETURN(const absl::string_view text, HeaderText(bytes));
   const std::span<const std::byte> data = bytes.subspan(kPrefixBytes + text.size());
   absl::StatusOr<Json> header = ParseUntrustedJson(text, kMaxHeaderDepth);
   BATON_RETURN_IF_ERROR(header.status()) << "header";

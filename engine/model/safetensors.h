@@ -6,10 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/model/mmap_file.h"
 
 // One safetensors file: u64 header length (little endian), JSON header, then the tensors' bytes.
@@ -18,7 +18,7 @@ namespace baton::engine {
 
 enum class TensorType : uint8_t { kBf16, kF32, kF8E4M3, kF8E8M0, kI8, kI32, kI64 };
 
-std::string_view TensorTypeName(TensorType type);  // as in the header: "BF16", "F8_E4M3", ...
+absl::string_view TensorTypeName(TensorType type);  // as in the header: "BF16", "F8_E4M3", ...
 int64_t TensorTypeBytes(TensorType type);
 
 struct TensorView {

@@ -19,25 +19,25 @@ class SpecBuilder {
   SpecBuilder(std::map<std::string, TensorSpec>& specs, std::string prefix)
       : specs_(specs), prefix_(std::move(prefix)) {}
 
-  void Add(std::string_view name, TensorType type, std::vector<int64_t> shape) {
+  void Add(absl::string_view name, TensorType type, std::vector<int64_t> shape) {
     specs_[absl::StrCat(prefix_, name)] = {type, std::move(shape)};
   }
 
-  void Bf16(std::string_view name, std::vector<int64_t> shape) {
+  void Bf16(absl::string_view name, std::vector<int64_t> shape) {
     Add(name, TensorType::kBf16, std::move(shape));
   }
 
-  void F32(std::string_view name, std::vector<int64_t> shape) {
+  void F32(absl::string_view name, std::vector<int64_t> shape) {
     Add(name, TensorType::kF32, std::move(shape));
   }
 
-  void Fp8Linear(std::string_view name, int64_t out, int64_t in) {
+  void Fp8Linear(absl::string_view name, int64_t out, int64_t in) {
     Add(absl::StrCat(name, ".weight"), TensorType::kF8E4M3, {out, in});
     Add(absl::StrCat(name, ".scale"), TensorType::kF8E8M0,
         {CeilDiv(out, kFp8Block), CeilDiv(in, kFp8Block)});
   }
 
-  void Fp4Linear(std::string_view name, int64_t out, int64_t in) {
+  void Fp4Linear(absl::string_view name, int64_t out, int64_t in) {
     Add(absl::StrCat(name, ".weight"), TensorType::kI8, {out, in / 2});
     Add(absl::StrCat(name, ".scale"), TensorType::kF8E8M0, {out, in / kFp4Block});
   }
@@ -97,7 +97,7 @@ void AddMoe(SpecBuilder& add, const ModelConfig& config, bool by_hash, bool fp4_
   add.Fp8Linear("ffn.shared_experts.w3", inner, hidden);
   add.Fp8Linear("ffn.shared_experts.w2", hidden, inner);
   for (int expert = 0; expert < config.n_routed_experts; ++expert) {
-    const auto linear = [&](std::string_view name, int64_t out, int64_t in) {
+    const auto linear = [&](absl::string_view name, int64_t out, int64_t in) {
       const std::string full = absl::StrCat("ffn.experts.", expert, ".", name);
       fp4_experts ? add.Fp4Linear(full, out, in) : add.Fp8Linear(full, out, in);
     };

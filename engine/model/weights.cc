@@ -51,13 +51,13 @@ class Reader {
   Reader(const Checkpoint& checkpoint, std::string prefix, Problems& problems)
       : checkpoint_(checkpoint), prefix_(std::move(prefix)), problems_(problems) {}
 
-  Reader Under(std::string_view prefix) const {
+  Reader Under(absl::string_view prefix) const {
     return Reader(checkpoint_, absl::StrCat(prefix_, prefix), problems_);
   }
   const ModelConfig& config() const { return checkpoint_.config(); }
 
   // A BF16 or F32 tensor as FP32.
-  std::vector<float> Vector(std::string_view name) const {
+  std::vector<float> Vector(absl::string_view name) const {
     const TensorView& tensor = Tensor(name);
     std::vector<float> values;
     if (tensor.type == TensorType::kF32) {
@@ -73,12 +73,12 @@ class Reader {
     return values;
   }
 
-  Matrix Bf16(std::string_view name) const {
+  Matrix Bf16(absl::string_view name) const {
     const TensorView& tensor = Tensor(name);
     return Checked(name, {tensor.shape[0], tensor.shape[1], Copy<BFloat16>(tensor)});
   }
 
-  PackedMatrix F32(std::string_view name) const {
+  PackedMatrix F32(absl::string_view name) const {
     const TensorView& tensor = Tensor(name);
     const std::vector<float> values = Vector(name);
     if (values.empty()) return {};
@@ -105,7 +105,7 @@ class Reader {
     return Checked(name, std::move(matrix));
   }
 
-  std::vector<int32_t> ExpertIds(std::string_view name) const {
+  std::vector<int32_t> ExpertIds(absl::string_view name) const {
     std::vector<int32_t> ids;
     for (const int64_t id : Copy<int64_t>(Tensor(name))) {
       if (id < 0 || id >= config().n_routed_experts) {
@@ -119,17 +119,17 @@ class Reader {
   }
 
  private:
-  const TensorView& Tensor(std::string_view name) const {
+  const TensorView& Tensor(absl::string_view name) const {
     return checkpoint_.tensor(absl::StrCat(prefix_, name));
   }
 
   template <typename T>
-  std::vector<T> NotFinite(std::string_view name) const {
+  std::vector<T> NotFinite(absl::string_view name) const {
     problems_.Add(absl::StrCat(prefix_, name, " has a value that is not finite"));
     return {};
   }
 
-  Matrix Checked(std::string_view name, Matrix matrix) const {
+  Matrix Checked(absl::string_view name, Matrix matrix) const {
     constexpr uint16_t kExponent = 0x7f80;
     for (const BFloat16 value : matrix.values) {
       if ((value.bits & kExponent) != kExponent) continue;

@@ -38,17 +38,18 @@ struct AttentionWeights {
   std::vector<float> sinks;                 // one a head
   std::vector<kernels::PackedMatrix> wo_a;  // one a group
   kernels::PackedMatrix wo_b;
-  std::optional<CompressorWeights> compressor;  // CSA and HCA layers
-  std::optional<IndexerWeights> indexer;        // CSA layers
+  std::optional<CompressorWeights> compressor = {};  // CSA and HCA layers
+  std::optional<IndexerWeights> indexer = {};        // CSA layers
 };
 
 struct MoeWeights {
   std::vector<float> norm;
   kernels::PackedMatrix gate;
-  std::vector<float> bias;            // empty in hash layers
-  std::vector<int32_t> hash_experts;  // [vocab_size, num_experts_per_tok]; empty in score layers
-  std::vector<kernels::ExpertWeights> routed;
-  kernels::ExpertWeights shared;
+  std::vector<float> bias = {};  // empty in hash layers
+  std::vector<int32_t> hash_experts =
+      {};  // [vocab_size, num_experts_per_tok]; empty in score layers
+  std::vector<kernels::ExpertWeights> routed = {};
+  kernels::ExpertWeights shared = {};
 };
 
 struct HyperConnectionWeights {
