@@ -7,10 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/cache/geometry.h"
+#include "engine/cache/ledger.h"
 #include "engine/model/forward.h"
 #include "engine/sequence.h"
+#include "engine/verify.h"
 
 // The engine of a worker, prefill and decode alike: model, cache, and one continuous-batching step.
 // It decides nothing: a scheduler says what a step computes. Engine thread only, unless said.
@@ -24,44 +27,43 @@ struct EngineOptions {
   int draft_tokens = 1;  // MTP tokens drafted a decode step: 0 to rollback_rows - 1, 0 without MTP
 };
 
-// What a step does for one sequence: computes the next `tokens` known positions (a prompt chunk), or
-// with tokens == 0 decodes: verifies its drafts, samples, drafts again. A chunk that reaches the end
-// of tokens() samples the next one.
+// What a step does for one sequence: computes the next `tokens` positions of the prompt (a chunk),
+// or with tokens == 0, once the prompt is computed, decodes: drafts, verifies the drafts, samples.
+// A chunk that reaches the end of the prompt samples the first token.
 struct StepItem {
   Sequence* sequence = nullptr;
   int32_t tokens = 0;
 };
 
 struct StepOutput {
+  using Finish = engine::Finish;
+
   Sequence* sequence = nullptr;
   // Tokens appended to the sequence in this step: none for an inner prompt chunk, one for the last
   // chunk, 1 to draft_tokens + 1 for a decode step. Never more than max_tokens allows.
   std::vector<int32_t> new_tokens;
-  enum class Finish : uint8_t { kNo, kStop, kLength } finish = Finish::kNo;
-};
-
-// Pages and slots by owner, for the invariant total = free + used; thread-safe snapshot.
-struct CacheUsage {
-  int64_t pages_total = 0;
-  int64_t pages_free = 0;
-  int64_t pages_sequences = 0;  // recounted from the live sequences, not derived from the others
-  int slots_total = 0;
-  int slots_free = 0;
+  Finish finish = Finish::kNo;
+  int32_t drafted = 0;   // tokens the MTP block proposed in this step ...
+  int32_t accepted = 0;  // ... and how many of them are among new_tokens
 };
 
 class Engine {
  public:
-  // Loads model and weights; every error names the file and the tensor or key.
+  // Loads model and weights; every error names the file and the tensor or key, or the option.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   ~Engine();
 
   // Reserves a state slot and pages for `reserve_tokens` (>= prompt) at once, or fails with
-  // RESOURCE_EXHAUSTED and holds nothing. A prompt with an id outside the vocabulary, an empty
-  // prompt or one beyond the context is INVALID_ARGUMENT.
+  // RESOURCE_EXHAUSTED and holds nothing; no more is reserved than the sequence can come to have.
+  // INVALID_ARGUMENT: a prompt that is empty, has an id outside the vocabulary, or with one output
+  // token exceeds max_sequence_tokens(); sampling parameters out of range.
+  // A sequence that was preempted goes on as a new one: all its tokens are the prompt, max_tokens
+  // and min_tokens are less what it had generated. Its output is the same.
   absl::StatusOr<std::unique_ptr<Sequence>> NewSequence(std::vector<int32_t> prompt,
                                                         const SamplingParams& sampling,
                                                         int64_t reserve_tokens);
-  // Reserves pages up to `tokens`; RESOURCE_EXHAUSTED leaves the sequence as it was.
+  // Reserves pages up to `tokens`, at most what the sequence can come to have; RESOURCE_EXHAUSTED
+  // leaves it as it was.
   absl::Status Grow(Sequence& sequence, int64_t tokens);
 
   // The state after a hand-off of the whole prompt: every live record of prompt_tokens() has been
@@ -70,24 +72,34 @@ class Engine {
   // Whether the sequence is finished by what it holds already (a first token that stops it).
   StepOutput::Finish FinishOf(const Sequence& sequence) const;
 
-  // One forward pass over all items. Every item must have pages for what it computes (decode:
-  // computed() + draft_tokens + 1 positions, or the end of its max_tokens if that is nearer).
+  // One forward pass over all items, each sequence at most once, none of them finished. Every item
+  // must have pages for what it computes: see PositionsAfterDecode. What a sequence generates does
+  // not depend on chunking, batch mates or draft_tokens.
   std::vector<StepOutput> Step(std::span<const StepItem> items);
+  // Positions that a decode step may compute: [0, this) must be reserved before it. At most
+  // computed() + draft_tokens + 1, less where max_tokens or the context is nearer.
+  int64_t PositionsAfterDecode(const Sequence& sequence) const;
 
   CacheUsage usage() const;  // thread-safe
+  // INTERNAL naming a page or slot that is neither free nor held by exactly one sequence.
+  // Thread-safe; takes a look at every page, so for idle times and tests.
+  absl::Status AuditCache() const;
   const ModelConfig& model_config() const;
   const CacheGeometry& geometry() const;
   const EngineOptions& options() const;
-  // Longest prompt + output a sequence can have here: context of the model or all pages.
+  // Longest prompt + output a sequence can have here: context of the model or all pages. A sequence
+  // that reaches it is finished with kLength.
   int64_t max_sequence_tokens() const;
 
   // Name/value pairs that must be equal between two workers for their caches to be exchanged:
-  // model hash, cache formats, numerics, index_topk, MTP, ... in a fixed order.
+  // model hash, cache formats, numerics, index_topk, MTP layers, in a fixed order. draft_tokens is
+  // not among them: with an MTP block, prompts always get its cache rows.
   std::vector<std::pair<std::string, std::string>> semantics() const;
 
  private:
   friend class Sequence;
   struct Impl;
+  class StepRun;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

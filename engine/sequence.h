@@ -17,9 +17,12 @@ class Engine;
 
 class Sequence {
  public:
-  // Gives pages and slot back to the engine. Whoever still has a peer or a transfer touching them
-  // must not destroy the sequence: it holds it in quarantine until the transfer has ended.
+  // Gives pages and slot back to the engine, which must outlive it. Whoever still has a peer or a
+  // transfer touching them must not destroy the sequence: it holds it in quarantine until the
+  // transfer has ended.
   ~Sequence();
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
 
   // Prompt, then everything sampled (or given by a hand-off) so far.
   const std::vector<int32_t>& tokens() const { return tokens_; }
@@ -27,7 +30,7 @@ class Sequence {
   // Positions [0, computed) have their cache rows. Decode keeps computed == tokens().size() - 1.
   int64_t computed() const { return computed_; }
   const SamplingParams& sampling() const { return sampling_; }
-  // Tokens that pages are reserved for; computing past it needs Engine::Grow first.
+  // Tokens that pages are reserved for, whole pages; computing past it needs Engine::Grow first.
   int64_t reserved_tokens() const;
 
   // The hand-off's view of the cache. Valid as long as the sequence lives.
@@ -35,14 +38,14 @@ class Sequence {
 
  private:
   friend class Engine;
-  struct State;
-  Sequence(Engine* engine, std::unique_ptr<State> state);
+  struct State;  // its place in the cache
+  Sequence(std::vector<int32_t> prompt, SamplingParams sampling, std::unique_ptr<State> state);
 
   std::vector<int32_t> tokens_;
-  int64_t prompt_tokens_ = 0;
+  const int64_t prompt_tokens_;
   int64_t computed_ = 0;
-  SamplingParams sampling_;
-  std::unique_ptr<State> state_;
+  const SamplingParams sampling_;
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace baton::engine

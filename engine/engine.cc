@@ -1,0 +1,179 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/status_macros.h"
+#include "engine/engine_impl.h"
+#include "engine/model/checkpoint.h"
+
+namespace baton::engine {
+namespace {
+
+absl::Status CheckOptions(const EngineOptions& options, const ModelConfig& config) {
+  const auto refuse = [](auto&&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  if (options.draft_tokens < 0 || options.draft_tokens >= options.cache.rollback_rows) {
+    return refuse("draft_tokens is ", options.draft_tokens,
+                  ", must be in [0, rollback_rows), which is ", options.cache.rollback_rows);
+  }
+  if (options.draft_tokens > 0 && !config.has_mtp()) {
+    return refuse("draft_tokens is ", options.draft_tokens,
+                  ", must be 0: the model has no MTP block (num_nextn_predict_layers is 0)");
+  }
+  if (options.forward.index_topk < 0) {
+    return refuse("index_topk is ", options.forward.index_topk,
+                  ", must be >= 0 (0: the checkpoint's value)");
+  }
+  if (options.forward.threads < 0) {
+    return refuse("threads is ", options.forward.threads, ", must be >= 0 (0: all cores)");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPrompt(const std::vector<int32_t>& prompt, const ModelConfig& config,
+                         int64_t max_sequence_tokens) {
+  if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
+  const auto tokens = static_cast<int64_t>(prompt.size());
+  if (tokens + 1 > max_sequence_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has ", tokens, " tokens; with one output token it exceeds the ",
+                     max_sequence_tokens, " that a sequence can have here"));
+  }
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (prompt[i] < 0 || prompt[i] >= config.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat("prompt token ", i, " is ", prompt[i],
+                                                     ", outside the vocabulary of ",
+                                                     config.vocab_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+const char* NumericsName(Numerics numerics) {
+  return numerics == Numerics::kReference ? "reference" : "exact";
+}
+
+const char* EntryFormatName(kernels::EntryFormat format) {
+  switch (format) {
+    case kernels::EntryFormat::kBf16:
+      return "bf16";
+    case kernels::EntryFormat::kFp8Packed:
+    case kernels::EntryFormat::kFp8Index:
+      return "fp8";
+    case kernels::EntryFormat::kFp4Index:
+      return "fp4";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Sequence::Sequence(std::vector<int32_t> prompt, SamplingParams sampling,
+                   std::unique_ptr<State> state)
+    : tokens_(std::move(prompt)),
+      prompt_tokens_(static_cast<int64_t>(tokens_.size())),
+      sampling_(std::move(sampling)),
+      state_(std::move(state)) {}
+
+Sequence::~Sequence() = default;
+
+int64_t Sequence::reserved_tokens() const {
+  return state_->pages.size() * state_->storage.geometry().options.page_tokens;
+}
+
+SequenceRecords& Sequence::records() { return *state_->records; }
+
+int64_t Engine::Impl::max_sequence_tokens() const {
+  const CacheOptions& cache = geometry().options;
+  return std::min<int64_t>(model.config().max_position_embeddings, cache.pages * cache.page_tokens);
+}
+
+int64_t Engine::Impl::DraftsFor(int64_t tokens, int64_t max_tokens) const {
+  return std::min<int64_t>(options.draft_tokens, max_tokens - tokens - 1);
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
+  const ModelConfig& config = checkpoint.config();
+  BATON_RETURN_IF_ERROR(CheckOptions(options, config));
+  BATON_ASSIGN_OR_RETURN(const CacheGeometry geometry, MakeCacheGeometry(config, options.cache));
+  BATON_ASSIGN_OR_RETURN(Weights weights, LoadWeights(checkpoint));
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<Impl>(options, checkpoint.Hash(), geometry, config, std::move(weights))));
+}
+
+absl::StatusOr<std::unique_ptr<Sequence>> Engine::NewSequence(std::vector<int32_t> prompt,
+                                                              const SamplingParams& sampling,
+                                                              int64_t reserve_tokens) {
+  BATON_RETURN_IF_ERROR(CheckPrompt(prompt, model_config(), max_sequence_tokens()));
+  BATON_RETURN_IF_ERROR(ValidateSamplingParams(sampling));
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  if (reserve_tokens < prompt_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("reserve_tokens is ", reserve_tokens,
+                                                   ", less than the prompt's ", prompt_tokens));
+  }
+  const int64_t tokens =
+      std::min(reserve_tokens, impl_->LimitsOf(prompt_tokens).MaxTokens(sampling));
+  auto state = std::make_unique<Sequence::State>(impl_->storage, impl_->ledger,
+                                                 geometry().PagesFor(max_sequence_tokens()));
+  BATON_ASSIGN_OR_RETURN(state->slot,
+                         impl_->ledger.Open(geometry().PagesFor(tokens), state->pages));
+  state->records = std::make_unique<StoredRecords>(impl_->storage, state->pages, state->slot);
+  return std::unique_ptr<Sequence>(new Sequence(std::move(prompt), sampling, std::move(state)));
+}
+
+absl::Status Engine::Grow(Sequence& sequence, int64_t tokens) {
+  const int64_t limit = impl_->LimitsOf(sequence.prompt_tokens()).MaxTokens(sequence.sampling());
+  const int64_t pages =
+      geometry().PagesFor(std::min(tokens, limit)) - sequence.state_->pages.size();
+  return pages > 0 ? impl_->ledger.Grow(pages, sequence.state_->pages) : absl::OkStatus();
+}
+
+void Engine::AdoptHandoff(Sequence& sequence, int32_t first_token) {
+  BATON_CHECK(sequence.computed_ == 0 && std::ssize(sequence.tokens_) == sequence.prompt_tokens_)
+      << sequence.computed_ << " positions of " << sequence.prompt_tokens_ << " are computed";
+  BATON_CHECK(first_token >= 0 && first_token < model_config().vocab_size) << first_token;
+  sequence.computed_ = sequence.prompt_tokens_;
+  sequence.tokens_.push_back(first_token);
+  sequence.state_->mtp_rows = sequence.prompt_tokens_ - 1;
+}
+
+StepOutput::Finish Engine::FinishOf(const Sequence& sequence) const {
+  return FinishAfter(sequence.tokens_.back(), std::ssize(sequence.tokens_), sequence.sampling_,
+                     impl_->LimitsOf(sequence.prompt_tokens_));
+}
+
+int64_t Engine::PositionsAfterDecode(const Sequence& sequence) const {
+  const int64_t limit = impl_->LimitsOf(sequence.prompt_tokens_).MaxTokens(sequence.sampling_);
+  return sequence.computed_ + 1 + impl_->DraftsFor(std::ssize(sequence.tokens_), limit);
+}
+
+CacheUsage Engine::usage() const { return impl_->ledger.usage(); }
+absl::Status Engine::AuditCache() const { return impl_->ledger.Audit(); }
+const ModelConfig& Engine::model_config() const { return impl_->model.config(); }
+const CacheGeometry& Engine::geometry() const { return impl_->geometry(); }
+const EngineOptions& Engine::options() const { return impl_->options; }
+int64_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
+
+std::vector<std::pair<std::string, std::string>> Engine::semantics() const {
+  const EngineOptions& options = impl_->options;
+  const int index_topk =
+      options.forward.index_topk > 0 ? options.forward.index_topk : model_config().index_topk;
+  return {
+      {"model", impl_->model_hash},
+      {"numerics", NumericsName(options.forward.numerics)},
+      {"index_topk", absl::StrCat(index_topk)},
+      {"kv_format", EntryFormatName(options.cache.kv_format)},
+      {"index_format", EntryFormatName(options.cache.index_format)},
+      {"mtp_layers", absl::StrCat(geometry().mtp_layers)},
+  };
+}
+
+}  // namespace baton::engine

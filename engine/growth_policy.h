@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace baton::engine {
+
+// [PD-6] Which decoding sequences run when pages are short, as a pure function.
+//
+// The oldest go on and the youngest give way, so that somebody always finishes and nobody waits for
+// a page while holding others. A sequence that gives way frees all its pages and its slot; its
+// tokens are kept, and it is computed again from them later. It keeps its admission number and is
+// admitted before anything younger, or it would lose to every newcomer.
+
+struct GrowthCandidate {
+  uint64_t admitted = 0;     // admission order; lower is older; distinct
+  int64_t pages_held = 0;    // freed if it gives way
+  int64_t pages_needed = 0;  // beyond those, for the next step
+};
+
+// Indices into the candidates. Every candidate is in exactly one of the two.
+struct GrowthPlan {
+  std::vector<size_t> run;      // oldest first
+  std::vector<size_t> preempt;  // youngest first, the order in which they are to be freed
+};
+
+// After freeing `preempt`, `free_pages` suffice for all of `run`. Preempts no more than that takes.
+GrowthPlan PlanGrowth(std::span<const GrowthCandidate> candidates, int64_t free_pages);
+
+}  // namespace baton::engine

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sampler/sampling_params.h"
+
+namespace baton::engine {
+
+// Which token of the sequence is chosen.
+struct SamplePoint {
+  int64_t position = 0;    // index the token will have in the sequence, prompt included
+  uint32_t generated = 0;  // tokens generated before it, for min_tokens
+  int32_t eos_token_id = 0;
+};
+
+// Chooses tokens from rows of logits. The choice is a function of its arguments alone; the object
+// holds scratch memory only, so one per thread.
+//
+// Order of the filters, as in Hugging Face transformers: temperature, top_k, top_p over what top_k
+// left, min_p. Of equal logits the lower id counts as the better one. The token is then found by
+// the uniform number of (seed, position) in the distribution function over ascending ids.
+class Sampler {
+ public:
+  // `logits` has one value per token id. NaN or +infinity in it, or no finite value at all, is a
+  // broken invariant of the forward pass (fatal). If every token would end the sequence before
+  // min_tokens, min_tokens yields.
+  int32_t Sample(std::span<const float> logits, const SamplingParams& params,
+                 const SamplePoint& point);
+
+ private:
+  struct Candidate {
+    float logit = 0;
+    int32_t id = 0;
+    double weight = 0;  // probability up to a common factor; 1 for the best
+  };
+  static bool Better(const Candidate& a, const Candidate& b);
+
+  int32_t Draw(const SamplingParams& params, int64_t position);
+  void KeepTopP(float top_p);
+
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace baton::engine

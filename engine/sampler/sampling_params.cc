@@ -1,0 +1,39 @@
+#include "engine/sampler/sampling_params.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::engine {
+
+absl::Status ValidateSamplingParams(const SamplingParams& params) {
+  const auto refuse = [](auto&&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  // Written so that NaN fails each of them.
+  if (!(params.temperature >= 0 && std::isfinite(params.temperature))) {
+    return refuse("temperature is ", params.temperature, ", must be finite and >= 0");
+  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) {
+    return refuse("top_p is ", params.top_p, ", must be in (0, 1]");
+  }
+  if (params.top_k < 0) return refuse("top_k is ", params.top_k, ", must be >= 0 (0 = off)");
+  if (!(params.min_p >= 0 && params.min_p <= 1)) {
+    return refuse("min_p is ", params.min_p, ", must be in [0, 1]");
+  }
+  if (params.max_tokens < 1) return refuse("max_tokens is 0, must be at least 1");
+  if (params.min_tokens > params.max_tokens) {
+    return refuse("min_tokens is ", params.min_tokens, ", must be at most max_tokens, which is ",
+                  params.max_tokens);
+  }
+  return absl::OkStatus();
+}
+
+bool EndsSequence(int32_t token, const SamplingParams& params, int32_t eos_token_id) {
+  if (token == eos_token_id && !params.ignore_eos) return true;
+  return std::find(params.stop_token_ids.begin(), params.stop_token_ids.end(), token) !=
+         params.stop_token_ids.end();
+}
+
+}  // namespace baton::engine

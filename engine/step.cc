@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "engine/engine.h"
+#include "engine/engine_impl.h"
+
+namespace baton::engine {
+
+// One step, in the order of its methods. Drafting comes first and reads X of the last computed
+// positions from the carry ring, so a sequence that was handed over a moment ago, one that has just
+// finished its prompt here and one whose drafts were all rejected are no different.
+class Engine::StepRun {
+ public:
+  StepRun(Impl& engine, std::span<const StepItem> items);
+
+  void Draft();
+  void Forward();
+  std::vector<StepOutput> Sample();
+  void WritePromptMtpRows();
+
+ private:
+  struct Work {
+    Sequence* sequence = nullptr;
+    SequenceLimits limits;
+    bool decodes = false;
+    bool samples = false;           // gets tokens in this step
+    int64_t start = 0;              // first position computed
+    int64_t known = 0;              // tokens of the sequence before the step
+    std::vector<int32_t> computes;  // tokens of [start, ...): known ones, then drafts
+    int64_t drafts_wanted = 0;
+    std::vector<BFloat16> streams;  // input of the next MTP call
+
+    std::span<const int32_t> drafts() const {
+      return decodes ? std::span(computes).subspan(1) : std::span<const int32_t>();
+    }
+  };
+
+  Work Plan(const StepItem& item) const;
+  MtpChunk FirstDraftChunk(Work& work) const;
+  MtpChunk NextDraftChunk(Work& work) const;
+  void TakeDraft(Work& work, std::span<const float> logits);
+
+  size_t stream_width() const {
+    return static_cast<size_t>(engine_.geometry().streams) *
+           static_cast<size_t>(engine_.geometry().hidden_size);
+  }
+  size_t vocab() const { return static_cast<size_t>(engine_.model.config().vocab_size); }
+
+  Impl& engine_;
+  std::vector<Work> work_;
+  ForwardResult result_;
+};
+
+Engine::StepRun::StepRun(Impl& engine, std::span<const StepItem> items) : engine_(engine) {
+  work_.reserve(items.size());
+  for (const StepItem& item : items) {
+    for (const Work& other : work_)
+      BATON_CHECK(other.sequence != item.sequence) << "twice in a step";
+    work_.push_back(Plan(item));
+  }
+}
+
+Engine::StepRun::Work Engine::StepRun::Plan(const StepItem& item) const {
+  Sequence& sequence = *item.sequence;
+  Work work;
+  work.sequence = &sequence;
+  work.limits = engine_.LimitsOf(sequence.prompt_tokens_);
+  work.decodes = item.tokens == 0;
+  work.start = sequence.computed_;
+  work.known = std::ssize(sequence.tokens_);
+  const int64_t max_tokens = work.limits.MaxTokens(sequence.sampling_);
+  BATON_CHECK(work.known < max_tokens) << "a finished sequence of " << work.known << " tokens";
+  int64_t count = item.tokens;
+  if (work.decodes) {
+    BATON_CHECK(work.start >= sequence.prompt_tokens_ && work.start == work.known - 1)
+        << "decoding with " << work.start << " of " << work.known << " positions computed";
+    count = 1;
+    work.drafts_wanted = engine_.DraftsFor(work.known, max_tokens);
+  }
+  const int64_t end = work.start + count;
+  BATON_CHECK(count > 0 && end <= (work.decodes ? work.known : sequence.prompt_tokens_))
+      << "a chunk of " << count << " from " << work.start << " of " << sequence.prompt_tokens_;
+  BATON_CHECK(end + work.drafts_wanted <= sequence.reserved_tokens())
+      << end + work.drafts_wanted << " positions, " << sequence.reserved_tokens() << " reserved";
+  work.samples = end == work.known;
+  work.computes.assign(sequence.tokens_.begin() + work.start, sequence.tokens_.begin() + end);
+  return work;
+}
+
+// Rows whose token t + 1 has become known since the last call; the last of them predicts the token
+// after the newest.
+MtpChunk Engine::StepRun::FirstDraftChunk(Work& work) const {
+  Sequence::State& state = *work.sequence->state_;
+  const kernels::RowRing<BFloat16> carry = engine_.storage.Carry(state.slot);
+  BATON_CHECK(work.start - state.mtp_rows <= carry.rows)
+      << work.start - state.mtp_rows << " MTP rows are missing, " << carry.rows << " are carried";
+  work.streams.clear();
+  for (int64_t position = state.mtp_rows; position < work.start; ++position) {
+    const BFloat16* row = carry.Row(position);
+    work.streams.insert(work.streams.end(), row, row + carry.width);
+  }
+  const auto first = static_cast<size_t>(state.mtp_rows);
+  state.mtp_rows = work.start;
+  return {.next_tokens = std::span(work.sequence->tokens_)
+                             .subspan(first + 1, static_cast<size_t>(work.start) - first),
+          .streams = work.streams,
+          .start = static_cast<int64_t>(first),
+          .slot = state.slot,
+          .wants_logits = true};
+}
+
+// A further draft takes the block's own output for X. Its row is written again, from the real X,
+// once the position has been computed: until then mtp_rows does not cover it.
+MtpChunk Engine::StepRun::NextDraftChunk(Work& work) const {
+  return {.next_tokens = std::span(work.computes).last(1),
+          .streams = work.streams,
+          .start = work.start + std::ssize(work.computes) - 2,
+          .slot = work.sequence->state_->slot,
+          .wants_logits = true};
+}
+
+// Chosen as the trunk's token will be, by the same random number: that makes it the more likely to
+// be the same.
+void Engine::StepRun::TakeDraft(Work& work, std::span<const float> logits) {
+  const int64_t position = work.start + std::ssize(work.computes);
+  const SamplingParams& sampling = work.sequence->sampling_;
+  const SamplePoint point{
+      .position = position,
+      .generated = static_cast<uint32_t>(position - work.limits.prompt_tokens),
+      .eos_token_id = work.limits.eos_token_id,
+  };
+  const int32_t draft = engine_.sampler.Sample(logits, sampling, point);
+  work.computes.push_back(draft);
+  if (EndsSequence(draft, sampling, work.limits.eos_token_id)) {
+    work.drafts_wanted = std::ssize(work.drafts());
+  }
+}
+
+void Engine::StepRun::Draft() {
+  for (int64_t round = 0;; ++round) {
+    std::vector<Work*> drafting;
+    std::vector<MtpChunk> batch;
+    for (Work& work : work_) {
+      if (work.drafts_wanted <= round) continue;
+      drafting.push_back(&work);
+      batch.push_back(round == 0 ? FirstDraftChunk(work) : NextDraftChunk(work));
+    }
+    if (batch.empty()) return;
+    const ForwardResult result = engine_.model.ForwardMtp(batch, engine_.storage);
+    size_t end = 0;  // rows up to and including those of the chunk
+    for (size_t i = 0; i < batch.size(); ++i) {
+      end += batch[i].next_tokens.size();
+      TakeDraft(*drafting[i], result.logits.subspan((end - 1) * vocab(), vocab()));
+      const auto streams = result.streams.subspan((end - 1) * stream_width(), stream_width());
+      drafting[i]->streams.assign(streams.begin(), streams.end());
+    }
+  }
+}
+
+void Engine::StepRun::Forward() {
+  std::vector<SequenceChunk> batch;
+  batch.reserve(work_.size());
+  for (const Work& work : work_) {
+    const auto rows = static_cast<int>(work.computes.size());
+    const Sequence::State& state = *work.sequence->state_;
+    batch.push_back({.tokens = work.computes,
+                     .start = work.start,
+                     .pages = state.pages.ids(),
+                     .slot = state.slot,
+                     .first_logits_row = work.decodes ? 0 : (work.samples ? rows - 1 : rows)});
+  }
+  result_ = engine_.model.Forward(batch, engine_.storage);
+}
+
+std::vector<StepOutput> Engine::StepRun::Sample() {
+  std::vector<StepOutput> outputs;
+  outputs.reserve(work_.size());
+  size_t row = 0;
+  for (const Work& work : work_) {
+    Sequence& sequence = *work.sequence;
+    StepOutput& output = outputs.emplace_back();
+    output.sequence = &sequence;
+    if (work.samples) {
+      const size_t rows = work.drafts().size() + 1;
+      Verified verified =
+          VerifyDrafts({.logits = result_.logits.subspan(row * vocab(), rows * vocab()),
+                        .drafts = work.drafts(),
+                        .tokens = work.known},
+                       sequence.sampling_, work.limits, engine_.sampler);
+      row += rows;
+      output.new_tokens = std::move(verified.new_tokens);
+      output.finish = verified.finish;
+      output.drafted = static_cast<int32_t>(rows) - 1;
+      output.accepted = verified.accepted;
+    }
+    sequence.tokens_.insert(sequence.tokens_.end(), output.new_tokens.begin(),
+                            output.new_tokens.end());
+    // Rows of rejected drafts lie beyond and are written again.
+    sequence.computed_ += work.decodes ? std::ssize(output.new_tokens) : std::ssize(work.computes);
+  }
+  return outputs;
+}
+
+// Of a prompt only the rows that its first generated token attends: the window before it. The last
+// row waits for that token and is made from the carry, here or on the worker that takes over.
+void Engine::StepRun::WritePromptMtpRows() {
+  if (engine_.geometry().mtp_layers == 0) return;
+  std::vector<std::vector<BFloat16>> streams;  // the model reuses the memory of its result
+  std::vector<MtpChunk> batch;
+  int64_t row = 0;
+  for (const Work& work : work_) {
+    const int64_t first_row = row;
+    const int64_t rows = std::ssize(work.computes);
+    row += rows;
+    if (work.decodes) continue;
+    Sequence::State& state = *work.sequence->state_;
+    const int64_t prompt_tokens = work.sequence->prompt_tokens_;
+    const int64_t begin = std::max(work.start, prompt_tokens - ModelConfig::kWindow);
+    const int64_t end = std::min(work.start + rows, prompt_tokens - 1);
+    state.mtp_rows = end;
+    if (begin >= end) continue;
+    const auto source = result_.streams.subspan(
+        static_cast<size_t>(first_row + begin - work.start) * stream_width(),
+        static_cast<size_t>(end - begin) * stream_width());
+    streams.emplace_back(source.begin(), source.end());
+    batch.push_back({.next_tokens = std::span(work.sequence->tokens_)
+                                        .subspan(static_cast<size_t>(begin + 1),
+                                                 static_cast<size_t>(end - begin)),
+                     .streams = streams.back(),
+                     .start = begin,
+                     .slot = state.slot,
+                     .wants_logits = false});
+  }
+  if (!batch.empty()) engine_.model.ForwardMtp(batch, engine_.storage);
+}
+
+std::vector<StepOutput> Engine::Step(std::span<const StepItem> items) {
+  if (items.empty()) return {};
+  StepRun run(*impl_, items);
+  run.Draft();
+  run.Forward();
+  std::vector<StepOutput> outputs = run.Sample();
+  run.WritePromptMtpRows();
+  return outputs;
+}
+
+}  // namespace baton::engine
