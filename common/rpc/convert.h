@@ -1,0 +1,18 @@
+#pragma once
+
+#include "baton/v1/common.pb.h"
+#include "common/ids.h"
+#include "common/sampling_params.h"
+
+// Wire messages <-> plain structs, for all roles. Unset optional fields take the defaults of the
+// struct; ranges are checked by those who use the values.
+
+namespace baton::rpc {
+
+v1::AttemptId AttemptToProto(const AttemptId& attempt);
+AttemptId AttemptFromProto(const v1::AttemptId& attempt);
+
+v1::SamplingParams SamplingToProto(const SamplingParams& params);
+SamplingParams SamplingFromProto(const v1::SamplingParams& params);
+
+}  // namespace baton::rpc

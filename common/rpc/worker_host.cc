@@ -1,0 +1,167 @@
+#include "common/rpc/worker_host.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/mutex.h"
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "common/status_macros.h"
+
+namespace baton::rpc {
+namespace {
+
+// host of "host:port"; brackets of IPv6 stay.
+absl::StatusOr<std::string> HostOf(std::string_view flag, std::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is \"", address, "\"; expected host:port"));
+  }
+  return std::string(address.substr(0, colon));
+}
+
+bool IsAnyAddress(std::string_view host) {
+  return host == "0.0.0.0" || host == "[::]" || host == "*";
+}
+
+}  // namespace
+
+void BindWorkerHost(WorkerHostConfig& config, ConfigParser& parser) {
+  parser.Group("Network");
+  parser.Add("listen", &config.listen, "host:port to serve gRPC on; port 0 picks one");
+  parser.Add("advertise", &config.advertise,
+             "host:port at which other processes reach this one; default: the address listened on");
+  parser.Add("metrics-listen", &config.metrics_listen,
+             "host:port to serve Prometheus metrics on; port 0 picks one");
+  parser.Group("Process");
+  parser.Add("log-level", &config.log_level, "how much is logged to stderr")
+      .OneOf({"trace", "debug", "info", "warning", "error", "off"});
+  parser.Add("drain-timeout", &config.drain_timeout,
+             "how long SIGTERM waits for requests that run before it cancels them");
+}
+
+struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
+  Impl(const WorkerHostConfig& config, Metrics& metrics) : config(config), metrics(metrics) {}
+
+  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
+                                    const v1::GetInfoRequest* /*request*/,
+                                    v1::GetInfoResponse* response) override {
+    *response = role.info;
+    *response->mutable_self() = Self();
+    response->set_ready(ready);
+    *response->mutable_load() = role.load();
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context,
+                                      const v1::HandshakeRequest* request,
+                                      v1::HandshakeResponse* response) override {
+    absl::StatusOr<v1::HandshakeResponse> answer = role.handshake(*request);
+    if (answer.ok()) {
+      *response = *std::move(answer);
+      *response->mutable_self() = Self();
+    }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(answer.status()));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* /*request*/,
+                                  v1::DrainResponse* /*response*/) override {
+    SetNotReady();
+    role.on_drain();
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  v1::WorkerRef Self() const {
+    v1::WorkerRef self;
+    self.set_incarnation(incarnation);
+    MutexLock lock(mutex);
+    self.set_address(address);
+    return self;
+  }
+
+  void SetNotReady() {
+    ready = false;
+    MutexLock lock(mutex);
+    if (server != nullptr) server->SetServing(false);
+  }
+
+  const WorkerHostConfig config;
+  Metrics& metrics;
+  const Incarnation incarnation = NewIncarnation();
+  Role role;
+  std::string metrics_host;
+  std::atomic<bool> ready{false};
+
+  mutable Mutex mutex;
+  std::string address ABSL_GUARDED_BY(mutex);  // empty until bound
+  std::unique_ptr<GrpcServer> server ABSL_GUARDED_BY(mutex);
+};
+
+WorkerHost::WorkerHost(const WorkerHostConfig& config, Metrics& metrics)
+    : impl_(std::make_unique<Impl>(config, metrics)) {}
+
+WorkerHost::~WorkerHost() { Shutdown(std::chrono::nanoseconds(0)); }
+
+Incarnation WorkerHost::incarnation() const { return impl_->incarnation; }
+
+absl::Status WorkerHost::Start(Role role) {
+  Impl& host = *impl_;
+  BATON_ASSIGN_OR_RETURN(std::string listen_host, HostOf("listen", host.config.listen));
+  BATON_ASSIGN_OR_RETURN(host.metrics_host, HostOf("metrics-listen", host.config.metrics_listen));
+  if (host.config.advertise.empty() && IsAnyAddress(listen_host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen is ", host.config.listen,
+                     ", which other processes cannot connect to: set advertise to host:port"));
+  }
+  BATON_RETURN_IF_ERROR(host.metrics.Serve(host.config.metrics_listen)) << "metrics-listen";
+
+  host.role = std::move(role);
+  ServerOptions options;
+  options.listen = host.config.listen;
+  options.services = host.role.services;
+  options.services.push_back(&host);
+  options.service_names = host.role.service_names;
+  options.service_names.push_back("baton.v1.WorkerControl");
+  options.serving = false;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<GrpcServer> server, GrpcServer::Start(options));
+  host.ready = true;
+  MutexLock lock(host.mutex);
+  host.address = host.config.advertise.empty() ? absl::StrCat(listen_host, ":", server->port())
+                                               : host.config.advertise;
+  host.server = std::move(server);
+  host.server->SetServing(true);
+  return absl::OkStatus();
+}
+
+v1::WorkerRef WorkerHost::self() const { return impl_->Self(); }
+
+std::string WorkerHost::ListeningLine() const {
+  return absl::StrFormat("listening grpc=%s metrics=%s:%d incarnation=%016x", self().address(),
+                         impl_->metrics_host, impl_->metrics.port(), impl_->incarnation);
+}
+
+void WorkerHost::SetNotReady() { impl_->SetNotReady(); }
+
+void WorkerHost::Shutdown(std::chrono::nanoseconds grace) {
+  GrpcServer* server = nullptr;
+  {
+    MutexLock lock(impl_->mutex);
+    server = impl_->server.get();
+  }
+  // Without the lock: handlers that run until then may need it.
+  if (server != nullptr) server->Shutdown(grace);
+}
+
+}  // namespace baton::rpc
