@@ -1,0 +1,58 @@
+#include "kvtransfer/grpc/handshake.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace baton::kvtransfer {
+
+v1::Manifest ManifestToProto(const Manifest& manifest) {
+  v1::Manifest proto;
+  for (const auto& [name, value] : manifest.semantics) {
+    v1::ManifestField* field = proto.add_semantics();
+    field->set_name(name);
+    field->set_value(value);
+  }
+  for (const StreamLayout& layout : manifest.layout.streams) {
+    v1::StreamLayout* stream = proto.add_streams();
+    stream->set_stream(static_cast<uint32_t>(layout.stream));
+    stream->set_format(static_cast<uint32_t>(layout.format));
+    stream->set_layers(layout.layers);
+    stream->set_record_bytes(layout.record_bytes);
+  }
+  proto.set_page_tokens(manifest.page_tokens);
+  proto.set_rollback_rows(manifest.rollback_rows);
+  for (const std::string& transport : manifest.transports) proto.add_transports(transport);
+  return proto;
+}
+
+Manifest ManifestFromProto(const v1::Manifest& proto) {
+  Manifest manifest;
+  for (const v1::ManifestField& field : proto.semantics()) {
+    manifest.semantics.emplace_back(field.name(), field.value());
+  }
+  for (const v1::StreamLayout& stream : proto.streams()) {
+    manifest.layout.streams.push_back({.stream = static_cast<CacheStream>(stream.stream()),
+                                       .format = static_cast<RecordFormat>(stream.format()),
+                                       .layers = stream.layers(),
+                                       .record_bytes = stream.record_bytes()});
+  }
+  manifest.page_tokens = proto.page_tokens();
+  manifest.rollback_rows = proto.rollback_rows();
+  manifest.transports.assign(proto.transports().begin(), proto.transports().end());
+  return manifest;
+}
+
+absl::StatusOr<v1::HandshakeResponse> AnswerHandshake(const Manifest& local,
+                                                      const v1::HandshakeRequest& request) {
+  const Manifest remote = ManifestFromProto(request.manifest());
+  BATON_RETURN_IF_ERROR(CheckCompatible(local, remote)) << "handshake";
+  BATON_ASSIGN_OR_RETURN(std::string transport, ChooseTransport(local, remote));
+  v1::HandshakeResponse response;
+  *response.mutable_manifest() = ManifestToProto(local);
+  response.set_transport(std::move(transport));
+  return response;
+}
+
+}  // namespace baton::kvtransfer
