@@ -14,9 +14,9 @@ struct SamplingParams {
   int32_t top_k = 0;         // 0 = off
   float min_p = 0.0f;        // [0, 1]: tokens below min_p x the best probability are dropped
   uint64_t seed = 0;
-  uint32_t max_tokens = 1;   // generated tokens, >= 1
-  uint32_t min_tokens = 0;   // tokens that would end the sequence cannot be chosen before
-  std::vector<int32_t> stop_token_ids;  // ids outside the vocabulary have no effect
+  uint32_t max_tokens = 1;  // generated tokens, >= 1
+  uint32_t min_tokens = 0;  // tokens that would end the sequence cannot be chosen before
+  std::vector<int32_t> stop_token_ids = {};  // ids outside the vocabulary have no effect
   bool ignore_eos = false;
 };
 
