@@ -85,7 +85,7 @@ class WorkerMetrics {
   [[nodiscard]] Metrics::Reader ExportRequests(std::function<RequestCounts()> read);
 
   prometheus::Counter& kv_transfer_bytes(std::string_view transport, Direction direction) {
-    return bytes_sent_received_[static_cast<size_t>(direction)][TransportLabelOf(transport)];
+    return transfer_bytes_[static_cast<size_t>(direction)][TransportLabelOf(transport)];
   }
   prometheus::Histogram& kv_transfer_duration(std::string_view transport) {
     return transfer_duration_[TransportLabelOf(transport)];
@@ -111,7 +111,7 @@ class WorkerMetrics {
 
  private:
   Metrics& metrics_;
-  std::array<ByLabel<prometheus::Counter, TransportLabel>, 2> bytes_sent_received_;
+  std::array<ByLabel<prometheus::Counter, TransportLabel>, 2> transfer_bytes_;
   ByLabel<prometheus::Histogram, TransportLabel> transfer_duration_;
 };
 

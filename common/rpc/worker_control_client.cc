@@ -1,0 +1,94 @@
+#include "common/rpc/worker_control_client.h"
+
+#include <future>
+#include <utility>
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/unary_call.h"
+#include "common/status_macros.h"
+
+namespace baton::rpc {
+namespace {
+
+absl::Status Named(const std::string& address, absl::Status status) {
+  if (status.ok()) return status;
+  return StatusBuilder(std::move(status)) << address;
+}
+
+// Puts the worker's address in front of an error on its way to `done`.
+template <typename Response>
+std::function<void(absl::StatusOr<Response>)> Naming(
+    std::string address, std::function<void(absl::StatusOr<Response>)> done) {
+  return [address = std::move(address), done = std::move(done)](absl::StatusOr<Response> response) {
+    if (!response.ok()) response = Named(address, response.status());
+    done(std::move(response));
+  };
+}
+
+// Runs `call(callback)` and waits for the callback.
+template <typename Response, typename Call>
+absl::StatusOr<Response> Await(Call call) {
+  auto promise = std::make_shared<std::promise<absl::StatusOr<Response>>>();
+  auto future = promise->get_future();
+  call([promise](absl::StatusOr<Response> response) { promise->set_value(std::move(response)); });
+  return future.get();
+}
+
+}  // namespace
+
+struct WorkerControlClient::Impl {
+  std::unique_ptr<v1::WorkerControl::Stub> stub;
+};
+
+WorkerControlClient::WorkerControlClient(std::string address)
+    : WorkerControlClient(address, MakeChannel(address, ChannelKind::kControl)) {}
+
+WorkerControlClient::WorkerControlClient(std::string address,
+                                         std::shared_ptr<grpc::Channel> channel)
+    : address_(std::move(address)),
+      impl_(new Impl{v1::WorkerControl::NewStub(std::move(channel))}) {}
+
+WorkerControlClient::~WorkerControlClient() = default;
+
+void WorkerControlClient::GetInfo(std::chrono::nanoseconds timeout,
+                                  Callback<v1::GetInfoResponse> done) const {
+  const v1::GetInfoRequest request;
+  CallUnary<v1::GetInfoResponse>(
+      timeout,
+      [&](auto* context, auto* response, auto then) {
+        impl_->stub->async()->GetInfo(context, &request, response, std::move(then));
+      },
+      Naming(address_, std::move(done)));
+}
+
+void WorkerControlClient::Handshake(const v1::HandshakeRequest& request,
+                                    std::chrono::nanoseconds timeout,
+                                    Callback<v1::HandshakeResponse> done) const {
+  CallUnary<v1::HandshakeResponse>(
+      timeout,
+      [&](auto* context, auto* response, auto then) {
+        impl_->stub->async()->Handshake(context, &request, response, std::move(then));
+      },
+      Naming(address_, std::move(done)));
+}
+
+absl::StatusOr<v1::GetInfoResponse> WorkerControlClient::GetInfo(
+    std::chrono::nanoseconds timeout) const {
+  return Await<v1::GetInfoResponse>([&](auto done) { GetInfo(timeout, std::move(done)); });
+}
+
+absl::StatusOr<v1::HandshakeResponse> WorkerControlClient::Handshake(
+    const v1::HandshakeRequest& request, std::chrono::nanoseconds timeout) const {
+  return Await<v1::HandshakeResponse>(
+      [&](auto done) { Handshake(request, timeout, std::move(done)); });
+}
+
+absl::Status WorkerControlClient::Drain(std::chrono::nanoseconds timeout) const {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  v1::DrainResponse response;
+  return Named(address_, FromGrpc(impl_->stub->Drain(&context, v1::DrainRequest(), &response)));
+}
+
+}  // namespace baton::rpc
