@@ -1,0 +1,330 @@
+#include "prefill/prefiller.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::prefill {
+
+Prefiller::Prefiller(const PrefillerOptions& options, engine::Engine& engine,
+                     kvtransfer::Sender& sender, WorkerMetrics& metrics)
+    : options_(options),
+      engine_(engine),
+      sender_(sender),
+      metrics_(metrics),
+      layout_(engine.geometry().layout()),
+      step_metrics_(metrics, clock_),
+      queue_(options.start),
+      loop_(engine, *this) {}
+
+Prefiller::~Prefiller() { BATON_CHECK(runs_.empty()) << runs_.size() << " attempts are left"; }
+
+// [PD-5] Prefill: admission. Answers at once, whatever the engine thread is busy with.
+absl::StatusOr<Prefiller::RunId> Prefiller::Submit(RunRequest request) {
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (tokens == 0 || tokens >= engine_.max_sequence_tokens()) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", tokens,
+                                                   " tokens; expected 1 to ",
+                                                   engine_.max_sequence_tokens() - 1));
+  }
+  auto run = std::make_unique<Run>();
+  run->pass = gate_.TryEnter();
+  if (!run->pass) return absl::UnavailableError("the prefill worker is draining");
+  run->entry = {.id = 0,
+                .decode_worker = request.decode_address,
+                .tokens = tokens,
+                .pages = engine_.geometry().PagesFor(tokens)};
+  run->request = std::move(request);
+  run->queued_at = clock_.Now();
+
+  RunId id = 0;
+  size_t depth = 0;
+  {
+    MutexLock lock(mutex_);
+    id = run->id = run->entry.id = ++last_id_;
+    if (absl::Status status = queue_.Push(run->entry); !status.ok()) return status;
+    depth = queue_.size();
+  }
+  run->request.stream->Accepted(depth);
+  // A shared owner: std::function must be copyable.
+  auto shared = std::make_shared<std::unique_ptr<Run>>(std::move(run));
+  loop_.Post([this, id, shared] { runs_.emplace(id, std::move(*shared)); });
+  return id;
+}
+
+void Prefiller::PostFor(RunId id, std::function<void(Run&)> event) {
+  loop_.Post([this, id, event = std::move(event)] {
+    if (Run* run = Find(id)) event(*run);
+  });
+}
+
+Prefiller::Run* Prefiller::Find(RunId id) {
+  const auto it = runs_.find(id);
+  return it == runs_.end() ? nullptr : it->second.get();
+}
+
+void Prefiller::Grant(RunId run, int64_t first_token) {
+  PostFor(run, [this, first_token](Run& granted) { OnGranted(granted, first_token); });
+}
+
+void Prefiller::Received(RunId run) {
+  PostFor(run, [this](Run& received) { Apply(received, received.state.OnReceived()); });
+}
+
+void Prefiller::Abandon(RunId run, absl::Status why) {
+  PostFor(run, [this, why = std::move(why)](Run& abandoned) {
+    Apply(abandoned, abandoned.state.OnEnd(why));
+  });
+}
+
+std::vector<engine::StepItem> Prefiller::PlanStep() {
+  StartWaiting();
+  std::vector<Run*> computing;
+  std::vector<engine::PrefillWork> work;
+  for (const auto& [id, run] : runs_) {
+    if (run->state.phase() != Phase::kComputing) continue;
+    computing.push_back(run.get());
+    work.push_back({run->sequence->prompt_tokens() - run->sequence->computed()});
+  }
+  const std::vector<int32_t> chunks = engine::ScheduleChunks(work, options_.chunks);
+  std::vector<engine::StepItem> items;
+  for (size_t i = 0; i < computing.size(); ++i) {
+    if (chunks[i] > 0) items.push_back({computing[i]->sequence.get(), chunks[i]});
+  }
+  Publish();
+  step_metrics_.OnPlanned(items);
+  return items;
+}
+
+void Prefiller::StartWaiting() {
+  while (true) {
+    std::optional<StartQueue::Entry> next;
+    {
+      MutexLock lock(mutex_);
+      if (const StartQueue::Entry* entry = queue_.Next()) next = *entry;
+    }
+    if (!next) return;
+    Run* run = Find(next->id);
+    if (run == nullptr) return;  // submitted a moment ago: its task is still to come
+    absl::Status status = Start(*run);
+    if (absl::IsResourceExhausted(status)) return;  // in order: nobody overtakes for lack of pages
+    if (!status.ok()) Apply(*run, run->state.OnEnd(std::move(status)));
+  }
+}
+
+absl::Status Prefiller::Start(Run& run) {
+  auto sequence = engine_.NewSequence(run.request.prompt, run.request.sampling,
+                                      static_cast<int64_t>(run.request.prompt.size()));
+  if (!sequence.ok()) return sequence.status();
+  run.sequence = *std::move(sequence);
+  run.request.prompt = {};  // the sequence has it
+  by_sequence_.emplace(run.sequence.get(), &run);
+  {
+    MutexLock lock(mutex_);
+    queue_.Start(run.id);
+  }
+  run.settled = false;
+  run.started_at = clock_.Now();
+  metrics_.stage_duration[Stage::kPrefillQueue].Observe(Seconds(run.started_at - run.queued_at));
+  run.state.OnStarted();
+  run.request.stream->Started(HandoffBytes(layout_, run.sequence->prompt_tokens()));
+  return absl::OkStatus();
+}
+
+// [PD-7] Prefill: pushes finished records after each chunk, and the sequence's state after the last.
+void Prefiller::OnStep(std::vector<engine::StepOutput> outputs) {
+  step_metrics_.OnDone(outputs);
+  for (const engine::StepOutput& output : outputs) {
+    Run& run = *by_sequence_.at(output.sequence);
+    if (output.new_tokens.empty()) {
+      if (run.state.granted()) sender_.Advance(run.request.attempt, run.sequence->computed());
+    } else {
+      OnComputed(run, output.new_tokens.front());
+    }
+  }
+}
+
+void Prefiller::OnComputed(Run& run, int32_t first_token) {
+  run.computed_at = clock_.Now();
+  const Clock::Duration computed = run.computed_at - run.started_at;
+  metrics_.stage_duration[Stage::kPrefill].Observe(Seconds(computed));
+  run.state.OnComputed();
+  run.request.stream->Finished({.first_token = first_token,
+                                .payload_bytes = HandoffBytes(layout_, run.entry.tokens),
+                                .queued = run.started_at - run.queued_at,
+                                .computed = computed});
+  if (run.state.granted()) sender_.Finish(run.request.attempt, run.entry.tokens);
+}
+
+void Prefiller::OnGranted(Run& run, int64_t first_token) {
+  run.first_token = first_token;
+  const Action action = run.state.OnGrant();
+  if (action == Action::kOpenTransfer) Settle(run);
+  Apply(run, action);
+}
+
+void Prefiller::OpenTransfer(Run& run) {
+  kvtransfer::OutboundSpec spec;
+  spec.key = {.attempt = run.request.attempt,
+              .sender = options_.incarnation,
+              .receiver = run.request.decode_incarnation};
+  spec.endpoint = run.request.decode_address;
+  spec.records = &run.sequence->records();
+  spec.layout = layout_;
+  spec.first_token = run.first_token;
+  spec.on_end = [this, id = run.id](absl::Status status) {
+    loop_.Post([this, id, status = std::move(status)] { OnTransferEnded(id, status); });
+  };
+  metrics_.kv_transfers_inflight.Increment();
+  absl::Status opened = sender_.Open(std::move(spec));
+  if (!opened.ok()) {  // on_end is not called
+    OnTransferEnded(run.id, std::move(opened));
+    return;
+  }
+  if (run.sequence->computed() > 0) {
+    sender_.Advance(run.request.attempt, run.sequence->computed());
+  }
+  if (run.state.phase() == Phase::kComputed) sender_.Finish(run.request.attempt, run.entry.tokens);
+}
+
+void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
+  Run* run = Find(id);
+  BATON_CHECK(run != nullptr) << "an open transfer keeps its attempt";
+  metrics_.kv_transfers_inflight.Decrement();
+  metrics_.kv_transfers[OutcomeOf(status)].Increment();
+  if (status.ok()) {
+    metrics_.kv_transfer_bytes(options_.transport, Direction::kSent)
+        .Increment(static_cast<double>(HandoffBytes(layout_, run->entry.tokens)));
+    const double seconds = Seconds(clock_.Now() - run->computed_at);
+    metrics_.kv_transfer_duration(options_.transport).Observe(seconds);
+    metrics_.stage_duration[Stage::kKvTransfer].Observe(seconds);
+    // Nothing reads the pages any more, and decode has verified them all.
+    by_sequence_.erase(run->sequence.get());
+    run->sequence.reset();
+  }
+  const bool ended = run->state.phase() == Phase::kEnded;
+  const Action action = run->state.OnTransferEnded(std::move(status));
+  if (ended) {
+    End(*run);  // lifts the quarantine
+  } else {
+    Apply(*run, action);
+  }
+}
+
+void Prefiller::Apply(Run& run, Action action) {
+  switch (action) {
+    case Action::kNone: return;
+    case Action::kOpenTransfer: OpenTransfer(run); return;
+    case Action::kEnd: break;
+  }
+  const absl::Status& status = run.state.end_status();
+  metrics_.requests[OutcomeOf(status)].Increment();
+  if (!status.ok()) {
+    spdlog::info("attempt {} of {} ends: {}", run.request.attempt.ToString(),
+                 run.request.decode_address, status.ToString());
+  }
+  {
+    MutexLock lock(mutex_);
+    queue_.Remove(run.id);
+  }
+  Settle(run);
+  run.request.stream->End(status);
+  if (run.state.transfer_open() && !status.ok()) {
+    sender_.Cancel(run.request.attempt, status);
+  }
+  End(run);
+}
+
+// Frees what an ended attempt holds once nothing can touch it.
+void Prefiller::End(Run& run) {
+  if (run.state.transfer_open()) return;
+  if (run.sequence != nullptr) by_sequence_.erase(run.sequence.get());
+  runs_.erase(run.id);
+}
+
+void Prefiller::Settle(Run& run) {
+  if (run.settled) return;
+  run.settled = true;
+  MutexLock lock(mutex_);
+  queue_.Settle(run.entry);
+}
+
+void Prefiller::Tick() {
+  loop_.Post([this] {
+    const Clock::TimePoint now = clock_.Now();
+    std::vector<std::pair<Run*, std::string>> late;
+    for (const auto& [id, run] : runs_) {
+      const Phase phase = run->state.phase();
+      if (phase != Phase::kComputing && phase != Phase::kComputed) continue;
+      if (!run->state.granted() && now - run->started_at > options_.grant_timeout) {
+        late.emplace_back(run.get(), absl::StrCat("decode worker ", run->request.decode_address,
+                                                  " granted nothing in ",
+                                                  Seconds(options_.grant_timeout), " s"));
+      } else if (run->state.granted() && phase == Phase::kComputed &&
+                 now - run->computed_at > options_.handoff_timeout) {
+        late.emplace_back(run.get(), absl::StrCat("decode worker ", run->request.decode_address,
+                                                  " did not receive everything in ",
+                                                  Seconds(options_.handoff_timeout), " s"));
+      }
+    }
+    for (auto& [run, why] : late) Apply(*run, run->state.OnEnd(absl::AbortedError(why)));
+  });
+}
+
+bool Prefiller::Drain(Clock::Duration timeout) {
+  gate_.Close();
+  return gate_.WaitEmpty(timeout);
+}
+
+void Prefiller::Stop(const absl::Status& why) {
+  gate_.Close();
+  // Transfers end by the sender's word alone, and it gives it whatever happens to the peer. Again
+  // and again for what was being submitted when the gate closed.
+  do {
+    loop_.Post([this, why] {
+      std::vector<Run*> all;
+      for (const auto& [id, run] : runs_) all.push_back(run.get());
+      for (Run* run : all) Apply(*run, run->state.OnEnd(why));
+    });
+  } while (!gate_.WaitEmpty(std::chrono::seconds(1)));
+  loop_.Run([] {});  // whoever left the gate last has left runs_ too
+  loop_.Stop();
+}
+
+void Prefiller::Publish() {
+  PrefillerLoad load;
+  load.cache.pages_total = engine_.usage().pages_total;
+  load.cache.pages_free = engine_.usage().pages_free;
+  load.cache.slots_total = engine_.usage().slots_total;
+  load.cache.slots_free = engine_.usage().slots_free;
+  for (const auto& [id, run] : runs_) {
+    if (run->sequence == nullptr) continue;
+    const int64_t pages = engine_.geometry().PagesFor(run->sequence->reserved_tokens());
+    switch (run->state.phase()) {
+      case Phase::kQueued: break;
+      case Phase::kComputing:
+        ++load.running;
+        load.waiting_tokens += run->entry.tokens - run->sequence->computed();
+        load.cache.pages_sequences += pages;
+        break;
+      case Phase::kComputed:
+        ++load.running;
+        load.cache.pages_transfer += pages;
+        break;
+      case Phase::kEnded: load.cache.pages_quarantine += pages; break;
+    }
+  }
+  MutexLock lock(mutex_);
+  load.waiting = static_cast<int64_t>(queue_.size());
+  load.waiting_tokens += queue_.waiting_tokens();
+  load_ = load;
+}
+
+PrefillerLoad Prefiller::load() const {
+  MutexLock lock(mutex_);
+  return load_;
+}
+
+}  // namespace baton::prefill

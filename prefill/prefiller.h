@@ -1,0 +1,153 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "common/gate.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "common/worker_metrics.h"
+#include "engine/chunk_scheduler.h"
+#include "engine/engine.h"
+#include "engine/engine_loop.h"
+#include "engine/step_metrics.h"
+#include "kvtransfer/sender.h"
+#include "prefill/run_state.h"
+#include "prefill/start_queue.h"
+
+// The prefill worker without its sockets: owns the engine thread and every attempt on it. Public
+// methods are thread-safe and never block on a step; everything private is the engine thread's.
+
+namespace baton::prefill {
+
+// What an attempt says to the decode worker that asked for it. Accepted is said by Submit, the rest
+// later by the engine thread; nothing may block. After End nothing more is said.
+class RunStream {
+ public:
+  virtual ~RunStream() = default;
+  struct FinishedInfo {
+    int32_t first_token = 0;
+    int64_t payload_bytes = 0;
+    Clock::Duration queued{0};
+    Clock::Duration computed{0};
+  };
+  virtual void Accepted(size_t queue_depth) = 0;
+  virtual void Started(int64_t handoff_bytes) = 0;
+  virtual void Finished(const FinishedInfo& info) = 0;
+  virtual void End(absl::Status status) = 0;
+};
+
+struct RunRequest {
+  AttemptId attempt;
+  std::string decode_address;  // where it serves Transfer
+  Incarnation decode_incarnation = 0;
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  std::shared_ptr<RunStream> stream;
+};
+
+struct PrefillerOptions {
+  StartLimits start;
+  engine::ChunkLimits chunks;
+  Incarnation incarnation = 0;
+  std::string transport;                 // whose bytes and durations are counted
+  Clock::Duration grant_timeout{0};      // from Started
+  Clock::Duration handoff_timeout{0};    // from the last chunk, granted, until Received
+};
+
+struct PrefillerLoad {
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t waiting_tokens = 0;  // of prompts, not yet computed
+  CacheOccupancy cache;
+};
+
+class Prefiller final : public engine::EngineClient {
+ public:
+  using RunId = uint64_t;
+
+  // Everything referred to outlives this object.
+  Prefiller(const PrefillerOptions& options, engine::Engine& engine, kvtransfer::Sender& sender,
+            WorkerMetrics& metrics);
+  // Drain first, or call Stop: no attempt may be left.
+  ~Prefiller() override;
+
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, INVALID_ARGUMENT for a
+  // prompt that never fits; the stream is not used then.
+  absl::StatusOr<RunId> Submit(RunRequest request);
+  void Grant(RunId run, int64_t first_token);
+  void Received(RunId run);
+  // The stream is gone, for this reason. Unknown runs: no effect, as in all of these.
+  void Abandon(RunId run, absl::Status why);
+  // Deadlines are looked at when this is called.
+  void Tick();
+
+  // No new attempts. True when all have left within `timeout`, their pages included.
+  bool Drain(Clock::Duration timeout);
+  // Ends every attempt with `why`, waits for their transfers to end, then stops the engine thread.
+  void Stop(const absl::Status& why);
+
+  // As of the last step.
+  PrefillerLoad load() const;
+
+ private:
+  struct Run {
+    RunId id = 0;
+    RunRequest request;
+    RunState state;
+    StartQueue::Entry entry;
+    bool settled = true;  // not counted as ungranted
+    std::unique_ptr<engine::Sequence> sequence;
+    int64_t first_token = 0;  // of the grant
+    Clock::TimePoint queued_at;
+    Clock::TimePoint started_at;
+    Clock::TimePoint computed_at;
+    Gate::Pass pass;
+  };
+
+  std::vector<engine::StepItem> PlanStep() override;
+  void OnStep(std::vector<engine::StepOutput> outputs) override;
+
+  void StartWaiting();
+  absl::Status Start(Run& run);
+  void OnGranted(Run& run, int64_t first_token);
+  void OpenTransfer(Run& run);
+  void OnComputed(Run& run, int32_t first_token);
+  void OnTransferEnded(RunId id, absl::Status status);
+  void Apply(Run& run, Action action);
+  void End(Run& run);
+  void Settle(Run& run);
+  void Publish();
+  Run* Find(RunId id);
+  // Runs `event` on the engine thread if the run is still there.
+  void PostFor(RunId id, std::function<void(Run&)> event);
+
+  const PrefillerOptions options_;
+  engine::Engine& engine_;
+  kvtransfer::Sender& sender_;
+  WorkerMetrics& metrics_;
+  const Clock& clock_ = Clock::Real();
+  const CacheLayout layout_;
+  engine::StepMetrics step_metrics_;
+  Gate gate_;
+
+  std::map<RunId, std::unique_ptr<Run>> runs_;  // ordered by age
+  absl::flat_hash_map<const engine::Sequence*, Run*> by_sequence_;
+
+  mutable Mutex mutex_;
+  RunId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  StartQueue queue_ ABSL_GUARDED_BY(mutex_);
+  PrefillerLoad load_ ABSL_GUARDED_BY(mutex_);
+
+  engine::EngineLoop loop_;  // last: its thread uses everything above
+};
+
+}  // namespace baton::prefill

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "baton/v1/prefill.grpc.pb.h"
+#include "common/ids.h"
+#include "prefill/prefiller.h"
+
+namespace baton::prefill {
+
+struct PrefillServiceOptions {
+  Incarnation incarnation = 0;
+  uint64_t semantics_hash = 0;  // of the manifest
+  std::string transport;        // the one that grants may name
+};
+
+// Prefill.Run on the wire: turns messages into calls of the Prefiller and back.
+class PrefillService final : public v1::Prefill::CallbackService {
+ public:
+  // `prefiller` outlives every call: shut the server down first.
+  PrefillService(const PrefillServiceOptions& options, Prefiller& prefiller)
+      : options_(options), prefiller_(prefiller) {}
+
+  grpc::ServerBidiReactor<v1::PrefillRunRequest, v1::PrefillRunResponse>* Run(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  const PrefillServiceOptions options_;
+  Prefiller& prefiller_;
+};
+
+}  // namespace baton::prefill

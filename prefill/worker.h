@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/worker_metrics.h"
+#include "prefill/config.h"
+#include "prefill/prefiller.h"
+
+namespace baton::prefill {
+
+// A whole prefill worker: engine, sender, services, metrics. Any number in one process.
+class PrefillWorker {
+ public:
+  // Loads the model, then serves. Errors name the flag, file or address at fault.
+  static absl::StatusOr<std::unique_ptr<PrefillWorker>> Start(const PrefillConfig& config);
+  // Stop.
+  ~PrefillWorker();
+
+  // host:port of its gRPC server, as told to others.
+  std::string address() const;
+  std::string ListeningLine() const;
+  PrefillerLoad load() const;
+  const Metrics& metrics() const;
+
+  // Not ready, refuses new work, finishes what runs: true when all is done within `timeout`.
+  bool Drain(Clock::Duration timeout);
+  // Cancels what runs and stops serving. Idempotent.
+  void Stop();
+
+ private:
+  struct Impl;
+  explicit PrefillWorker(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::prefill
