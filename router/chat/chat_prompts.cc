@@ -1,0 +1,37 @@
+#include "router/chat/chat_prompts.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "router/chat/json_text.h"
+
+namespace baton::router {
+
+absl::StatusOr<ChatPrompts> LoadChatPrompts(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", path));
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const auto root = ParseJson(text);
+  if (!root.ok() || !root->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
+  }
+  ChatPrompts prompts;
+  const struct {
+    const char* key;
+    std::string* text;
+  } wanted[] = {{"reasoning_effort_max", &prompts.reasoning_effort_max},
+                {"tools_before_schemas", &prompts.tools_before_schemas},
+                {"tools_after_schemas", &prompts.tools_after_schemas},
+                {"response_format", &prompts.response_format}};
+  for (const auto& [key, out] : wanted) {
+    const auto it = root->find(key);
+    if (it == root->end() || !it->is_string()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": expected a string \"", key, "\""));
+    }
+    *out = it->get<std::string>();
+  }
+  return prompts;
+}
+
+}  // namespace baton::router
