@@ -1,10 +1,10 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,7 +25,8 @@ namespace baton {
 
 enum class ParseOutcome { kRun, kExit };
 
-// Refines the option added last. Limits are inclusive and shown in --help.
+// Refines the option just added. Limits are inclusive and shown in --help; those of a duration are
+// in seconds. OneOf is for text, Required refuses an option that neither flag nor file gives.
 class ConfigOption {
  public:
   virtual ~ConfigOption() = default;
@@ -35,6 +36,11 @@ class ConfigOption {
   virtual ConfigOption& Unit(std::string unit) = 0;  // shown in --help: s, bytes, tokens
 };
 
+// What can be bound. Durations accept 250ms, 5s, 2m, 1h or a plain number of seconds and are never
+// negative. Lists are comma-separated; a flag may be repeated, YAML may hold a list.
+using ConfigField = std::variant<std::string*, bool*, int*, int64_t*, double*,
+                                 std::chrono::nanoseconds*, std::vector<std::string>*>;
+
 class ConfigParser {
  public:
   ConfigParser(std::string program, std::string description);
@@ -43,17 +49,13 @@ class ConfigParser {
   // Options added from here on are listed under this heading.
   void Group(std::string heading);
 
-  // The field's value at this point is the default shown in --help. Field must outlive the parser.
-  ConfigOption& Add(std::string name, std::string* field, std::string help);
-  ConfigOption& Add(std::string name, bool* field, std::string help);
-  ConfigOption& Add(std::string name, int* field, std::string help);
-  ConfigOption& Add(std::string name, int64_t* field, std::string help);
-  ConfigOption& Add(std::string name, double* field, std::string help);
-  // Accepts 250ms, 5s, 2m, 1h or a plain number of seconds.
-  ConfigOption& Add(std::string name, std::chrono::nanoseconds* field, std::string help);
-  // Repeatable flag, comma-separated on the command line, a list in YAML.
-  ConfigOption& Add(std::string name, std::vector<std::string>* field, std::string help);
+  // The field's value at this point is the default shown in --help; the field must outlive the
+  // parser. `name` has '-' between words. Adding a name twice is a broken invariant.
+  ConfigOption& Add(std::string name, ConfigField field, std::string help);
 
+  // The file named by --config first, then flags. INVALID_ARGUMENT names the flag, or file and
+  // line, the value and what is accepted; NOT_FOUND: the file cannot be read. After an error the
+  // fields are unspecified.
   absl::StatusOr<ParseOutcome> Parse(int argc, const char* const* argv);
   // For tests of configuration files: parses FILE as if by --config, with no flags.
   absl::Status ParseFile(const std::string& path);

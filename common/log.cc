@@ -1,5 +1,8 @@
 #include "common/log.h"
 
+#include <memory>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "spdlog/sinks/stdout_sinks.h"
 
@@ -10,9 +13,12 @@ absl::Status InitLogging(std::string_view role, std::string_view level) {
   // from_str answers "off" for whatever it does not know.
   if (parsed == spdlog::level::off && level != "off") {
     return absl::InvalidArgumentError(
-        absl::StrCat("log level \"", level, "\" is not one of trace, debug, info, warning, error, off"));
+        absl::StrCat("log level \"", std::string(level),
+                     "\" is not one of trace, debug, info, warning, error, off"));
   }
-  auto logger = spdlog::stderr_logger_mt(std::string(role));
+  // Not registered by name: logging may be set up again.
+  auto logger = std::make_shared<spdlog::logger>(std::string(role),
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %-7l [%n] %v", spdlog::pattern_time_type::utc);
   logger->set_level(parsed);
   logger->flush_on(spdlog::level::info);

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <exception>
 #include <map>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -96,8 +95,7 @@ struct Metrics::Impl {
 };
 
 Metrics::Metrics(std::string role) : impl_(std::make_unique<Impl>(role)) {
-  AddGauge("baton_build_info", "Always 1; the version is a label.",
-           {{"version", std::string(Version())}})
+  AddGauge("baton_build_info", "Always 1; the version is a label.", {{"version", Version()}})
       .Set(1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   // The name that Prometheus' own client libraries use.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,7 +23,11 @@ class StatusBuilder {
 
   template <typename T>
   StatusBuilder&& operator<<(const T& part) && {
-    absl::StrAppend(&context_, part);
+    if constexpr (std::is_same_v<T, std::string_view>) {
+      context_.append(part);  // not absl::string_view everywhere
+    } else {
+      absl::StrAppend(&context_, part);
+    }
     return std::move(*this);
   }
 

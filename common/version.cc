@@ -2,6 +2,6 @@
 
 namespace baton {
 
-std::string_view Version() { return BATON_VERSION; }
+const char* Version() { return BATON_VERSION; }
 
 }  // namespace baton

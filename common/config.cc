@@ -1,0 +1,254 @@
+#include "common/config.h"
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "common/base/check.h"
+#include "common/config_option.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "yaml-cpp/yaml.h"
+
+namespace baton {
+namespace {
+
+int EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// "file:line: " of a node; YAML's lines count from 0.
+std::string Where(const std::string& path, const YAML::Mark& mark) {
+  return mark.is_null() ? absl::StrCat(path, ": ") : absl::StrCat(path, ":", mark.line + 1, ": ");
+}
+
+absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(prefix, status.message()));
+}
+
+}  // namespace
+
+struct ConfigParser::Impl {
+  std::string program;
+  std::string description;
+  std::string heading = "Options";
+  std::vector<std::unique_ptr<BoundOption>> options;
+
+  BoundOption* Find(absl::string_view name) const {
+    for (const auto& option : options) {
+      if (option->name() == name) return option.get();
+    }
+    return nullptr;
+  }
+
+  // ", did you mean <prefix>page-tokens?" or nothing.
+  std::string Suggestion(absl::string_view name, absl::string_view prefix) const {
+    const BoundOption* best = nullptr;
+    int best_distance = 1 + std::max<int>(2, static_cast<int>(name.size()) / 3);
+    for (const auto& option : options) {
+      const int distance = EditDistance(name, option->name());
+      if (distance < best_distance) {
+        best = option.get();
+        best_distance = distance;
+      }
+    }
+    return best == nullptr ? "" : absl::StrCat(", did you mean ", prefix, best->name(), "?");
+  }
+
+  absl::Status CheckRequired() const {
+    for (const auto& option : options) {
+      if (option->missing()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", option->name(), " is required: ", option->Accepted()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ParseOutcome> ParseFlags(int argc, const char* const* argv);
+  absl::Status ApplyFlags(const std::map<std::string, CLI::Option*>& flags);
+  absl::Status ApplyFile(const std::string& path);
+  absl::Status ApplyNode(const std::string& path, const YAML::Node& key, const YAML::Node& value);
+};
+
+absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char* const* argv) {
+  CLI::App app(description, program);
+  app.set_help_flag("-h,--help", "print this and exit");
+  app.set_version_flag("--version", absl::StrCat(program, " ", Version()),
+                       "print the version and exit");
+  app.get_formatter()->column_width(36);
+  app.allow_extras();  // named below, with a suggestion
+  std::string file;
+  app.add_option("--config", file, "YAML file that holds any of these options; flags win")
+      ->option_text("FILE");
+
+  std::map<std::string, CLI::Option*> flags;
+  for (const auto& option : options) {
+    const std::string name = absl::StrCat("--", option->name());
+    CLI::Option* flag =
+        option->is_switch()
+            ? app.add_flag(name)
+            : app.add_option(name, [](const CLI::results_t&) { return true; })->expected(1);
+    flag->group(option->heading())
+        ->description(option->Description())
+        ->option_text(option->Placeholder())
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    flags[option->name()] = flag;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return ParseOutcome::kExit;
+  } catch (const CLI::CallForVersion&) {
+    std::cout << app.version() << std::endl;
+    return ParseOutcome::kExit;
+  } catch (const CLI::Error& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
+    absl::string_view name = extras[0];
+    name = name.substr(0, name.find('='));
+    if (!absl::StartsWith(name, "--")) {
+      return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", extras[0], "\""));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown flag ", name, Suggestion(name.substr(2), "--"), " (see --help)"));
+  }
+  if (!file.empty()) {
+    BATON_RETURN_IF_ERROR(ApplyFile(file));
+  }
+  BATON_RETURN_IF_ERROR(ApplyFlags(flags));
+  BATON_RETURN_IF_ERROR(CheckRequired());
+  return ParseOutcome::kRun;
+}
+
+absl::Status ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Option*>& flags) {
+  for (const auto& option : options) {
+    const std::vector<std::string> texts = flags.at(option->name())->results();
+    if (texts.empty()) continue;
+    const std::string name = absl::StrCat("--", option->name());
+    if (texts.size() > 1 && !option->is_list()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is given ", texts.size(), " times"));
+    }
+    if (const absl::Status status = option->Assign(texts); !status.ok()) {
+      return Prefixed(absl::StrCat(name, ": "), status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path);
+    if (root.IsNull()) return absl::OkStatus();
+    if (!root.IsMap()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(path, root.Mark()), "expected \"key: value\" lines"));
+    }
+    std::set<std::string> seen;
+    for (const auto& entry : root) {
+      const std::string where = Where(path, entry.first.Mark());
+      if (!entry.first.IsScalar()) {
+        return absl::InvalidArgumentError(absl::StrCat(where, "a key must be plain text"));
+      }
+      const std::string key = absl::StrReplaceAll(entry.first.Scalar(), {{"_", "-"}});
+      if (!seen.insert(key).second) {
+        return absl::InvalidArgumentError(absl::StrCat(where, key, " is given twice"));
+      }
+      BATON_RETURN_IF_ERROR(ApplyNode(path, entry.first, entry.second));
+    }
+  } catch (const YAML::BadFile&) {
+    return absl::NotFoundError(absl::StrCat("cannot read configuration file ", path));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(path, error.mark), error.msg));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConfigParser::Impl::ApplyNode(const std::string& path, const YAML::Node& key,
+                                           const YAML::Node& value) {
+  const std::string where = Where(path, key.Mark());
+  const std::string& written = key.Scalar();
+  const std::string name = absl::StrReplaceAll(written, {{"_", "-"}});
+  BoundOption* option = Find(name);
+  if (option == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "unknown key ", written, Suggestion(name, "")));
+  }
+  std::vector<std::string> texts;
+  if (value.IsScalar()) {
+    texts.push_back(value.Scalar());
+  } else if (value.IsSequence() && option->is_list()) {
+    for (const YAML::Node& item : value) {
+      if (!item.IsScalar()) {
+        return absl::InvalidArgumentError(absl::StrCat(Where(path, item.Mark()), written,
+                                                       ": an item of a list must be plain text"));
+      }
+      texts.push_back(item.Scalar());
+    }
+  } else {
+    const char* found = value.IsMap() ? "a nested map" : value.IsSequence() ? "a list" : "nothing";
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, written, ": found ", found, "; expected ", option->Accepted()));
+  }
+  if (const absl::Status status = option->Assign(texts); !status.ok()) {
+    return Prefixed(absl::StrCat(where, written, ": "), status);
+  }
+  return absl::OkStatus();
+}
+
+ConfigParser::ConfigParser(std::string program, std::string description)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->program = std::move(program);
+  impl_->description = std::move(description);
+}
+
+ConfigParser::~ConfigParser() = default;
+
+void ConfigParser::Group(std::string heading) { impl_->heading = std::move(heading); }
+
+ConfigOption& ConfigParser::Add(std::string name, ConfigField field, std::string help) {
+  BATON_CHECK(impl_->Find(name) == nullptr) << "option " << name << " is added twice";
+  impl_->options.push_back(
+      std::make_unique<BoundOption>(std::move(name), impl_->heading, field, std::move(help)));
+  return *impl_->options.back();
+}
+
+absl::StatusOr<ParseOutcome> ConfigParser::Parse(int argc, const char* const* argv) {
+  return impl_->ParseFlags(argc, argv);
+}
+
+absl::Status ConfigParser::ParseFile(const std::string& path) {
+  BATON_RETURN_IF_ERROR(impl_->ApplyFile(path));
+  return impl_->CheckRequired();
+}
+
+std::vector<std::string> ConfigParser::Describe() const {
+  std::vector<std::string> lines;
+  for (const auto& option : impl_->options) {
+    lines.push_back(absl::StrCat(option->name(), " = ", option->Text()));
+  }
+  return lines;
+}
+
+}  // namespace baton
