@@ -57,7 +57,7 @@ struct Completion {
   // OK: the receiver answered, see `verdict`. UNAVAILABLE: the peer cannot be reached or died.
   // CANCELLED: by Cancel. Whatever it is, from now on the transport neither reads the frame nor
   // delivers it; when it is not OK the frame may or may not have been delivered before.
-  absl::Status status;
+  absl::Status status{};
   FrameVerdict verdict = FrameVerdict::kAccepted;  // of an OK completion
   std::string detail;                              // names what is wrong; empty when accepted
 };

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace baton::kvtransfer {
+
+// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78, initial value and final xor all ones: the
+// one of iSCSI, RFC 3720) of `bytes` appended to data whose CRC is `crc`. Crc32c({}) == 0.
+// Uses the CPU's instruction where there is one.
+uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
+
+// The implementations behind it, for tests and benches.
+uint32_t Crc32cTable(std::span<const std::byte> bytes, uint32_t crc = 0);
+bool HasHardwareCrc32c();
+uint32_t Crc32cHardware(std::span<const std::byte> bytes, uint32_t crc = 0);  // needs the above
+
+}  // namespace baton::kvtransfer

@@ -1,0 +1,123 @@
+#include "kvtransfer/manifest.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+// FNV-1a, 64 bits: the number goes over the wire, so it must not depend on process or build.
+class StableHash {
+ public:
+  void Add(absl::string_view text) {
+    Add(text.size());
+    for (const char c : text) AddByte(static_cast<uint8_t>(c));
+  }
+  void Add(uint64_t value) {
+    for (int i = 0; i < 8; ++i) AddByte(static_cast<uint8_t>(value >> (8 * i)));
+  }
+  uint64_t value() const { return state_; }
+
+ private:
+  void AddByte(uint8_t byte) { state_ = (state_ ^ byte) * 0x100000001B3; }
+
+  uint64_t state_ = 0xCBF29CE484222325;
+};
+
+std::vector<StreamLayout> SortedStreams(const CacheLayout& layout) {
+  std::vector<StreamLayout> streams = layout.streams;
+  std::sort(streams.begin(), streams.end(),
+            [](const StreamLayout& a, const StreamLayout& b) { return a.stream < b.stream; });
+  return streams;
+}
+
+template <typename Local, typename Remote>
+absl::Status Differs(absl::string_view field, const Local& local, const Remote& remote) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("manifests differ in ", field, ": local ", local, ", remote ", remote));
+}
+
+absl::Status CompareSemantics(const Manifest& local, const Manifest& remote) {
+  const std::map<std::string, std::string> ours(local.semantics.begin(), local.semantics.end());
+  const std::map<std::string, std::string> theirs(remote.semantics.begin(), remote.semantics.end());
+  for (const auto& [name, value] : ours) {
+    const auto it = theirs.find(name);
+    if (it == theirs.end()) return Differs(name, value, "has no such field");
+    if (it->second != value) return Differs(name, value, it->second);
+  }
+  for (const auto& [name, value] : theirs) {
+    if (!ours.contains(name)) return Differs(name, "has no such field", value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CompareStream(const StreamLayout* local, const StreamLayout* remote,
+                           absl::string_view name) {
+  const auto presence = [](const StreamLayout* layout) {
+    return layout == nullptr ? "has none" : "has it";
+  };
+  if (local == nullptr && remote == nullptr) return absl::OkStatus();
+  if (local == nullptr || remote == nullptr) {
+    return Differs(absl::StrCat("stream ", name), presence(local), presence(remote));
+  }
+  if (local->format != remote->format) {
+    return Differs(absl::StrCat("format of ", name), std::string(RecordFormatName(local->format)),
+                   std::string(RecordFormatName(remote->format)));
+  }
+  if (local->layers != remote->layers) {
+    return Differs(absl::StrCat("layers of ", name), local->layers, remote->layers);
+  }
+  if (local->record_bytes != remote->record_bytes) {
+    return Differs(absl::StrCat("record bytes of ", name), local->record_bytes,
+                   remote->record_bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t SemanticsHash(const Manifest& manifest) {
+  StableHash hash;
+  std::vector<std::pair<std::string, std::string>> semantics = manifest.semantics;
+  std::sort(semantics.begin(), semantics.end());
+  hash.Add(semantics.size());
+  for (const auto& [name, value] : semantics) {
+    hash.Add(name);
+    hash.Add(value);
+  }
+  for (const StreamLayout& stream : SortedStreams(manifest.layout)) {
+    hash.Add(static_cast<uint64_t>(stream.stream));
+    hash.Add(static_cast<uint64_t>(stream.format));
+    hash.Add(stream.layers);
+    hash.Add(stream.record_bytes);
+  }
+  return hash.value();
+}
+
+absl::Status CheckCompatible(const Manifest& local, const Manifest& remote) {
+  if (absl::Status status = CompareSemantics(local, remote); !status.ok()) return status;
+  for (int i = 1; i <= kCacheStreamCount; ++i) {
+    const auto stream = static_cast<CacheStream>(i);
+    absl::Status status = CompareStream(local.layout.Find(stream), remote.layout.Find(stream),
+                                        std::string(CacheStreamName(stream)));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ChooseTransport(const Manifest& local, const Manifest& remote) {
+  for (const std::string& transport : local.transports) {
+    if (std::find(remote.transports.begin(), remote.transports.end(), transport) !=
+        remote.transports.end()) {
+      return transport;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("no common transport: local [", absl::StrJoin(local.transports, ", "),
+                   "], remote [", absl::StrJoin(remote.transports, ", "), "]"));
+}
+
+}  // namespace baton::kvtransfer

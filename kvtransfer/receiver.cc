@@ -1,0 +1,186 @@
+#include "kvtransfer/receiver.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/mutex.h"
+#include "kvtransfer/landing.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+class FrameReceiver final : public Receiver {
+ public:
+  explicit FrameReceiver(Executor* callbacks) : callbacks_(callbacks) {}
+  ~FrameReceiver() override;
+
+  absl::Status Expect(LandingSpec spec) override;
+  void Abort(const AttemptId& attempt, absl::Status why) override;
+  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) override;
+  int64_t received_bytes(const AttemptId& attempt) const override;
+  ReceiverStats stats() const override;
+
+ private:
+  // An open attempt. `ended` fences it: no frame enters any more; it leaves the table, and on_end
+  // is called, when the last writer inside has left.
+  struct Open {
+    Open(LandingSpec s, Landing l) : spec(std::move(s)), landing(std::move(l)) {}
+
+    LandingSpec spec;
+    Landing landing;
+    int writers = 0;
+    int64_t received_bytes = 0;
+    bool ended = false;
+    absl::Status end;
+  };
+
+  FrameVerdict Process(std::span<const std::byte> frame, std::string* detail);
+  // The attempt that the frame may be written to, entered as a writer, and what to write.
+  FrameVerdict Enter(const FrameView& frame, Open** open, std::vector<Landing::Write>* writes,
+                     std::string* detail);
+  void Leave(Open* open, int64_t bytes);
+  void EndIfQuiet(Open* open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Executor* const callbacks_;
+  mutable Mutex mutex_;
+  // Values are pointers so that a writer's stays valid while the table changes.
+  absl::flat_hash_map<AttemptId, std::unique_ptr<Open>> open_ ABSL_GUARDED_BY(mutex_);
+  ReceiverStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+FrameReceiver::~FrameReceiver() {
+  MutexLock lock(mutex_);
+  while (!open_.empty()) {
+    Open* open = open_.begin()->second.get();
+    BATON_CHECK(open->writers == 0) << "a transport is still delivering";
+    if (!open->ended) open->end = absl::CancelledError("the receiver is shutting down");
+    open->ended = true;
+    EndIfQuiet(open);
+  }
+}
+
+absl::Status FrameReceiver::Expect(LandingSpec spec) {
+  BATON_CHECK(spec.records != nullptr && spec.on_end != nullptr);
+  if (spec.first_token < 0 || spec.tokens < spec.first_token) {
+    return absl::InvalidArgumentError(absl::StrCat("hand-off of tokens ", spec.first_token, " to ",
+                                                   spec.tokens, " is not a range"));
+  }
+  Landing landing(spec.layout, spec.first_token, spec.tokens);
+  const AttemptId attempt = spec.key.attempt;
+  MutexLock lock(mutex_);
+  auto [it, inserted] = open_.try_emplace(attempt);
+  if (!inserted) {
+    return absl::AlreadyExistsError(absl::StrCat("attempt ", attempt.ToString(), " is expected"));
+  }
+  it->second = std::make_unique<Open>(std::move(spec), std::move(landing));
+  EndIfQuiet(it->second.get());  // nothing may be missing: the grant covered the prompt
+  return absl::OkStatus();
+}
+
+void FrameReceiver::Abort(const AttemptId& attempt, absl::Status why) {
+  BATON_CHECK(!why.ok()) << "aborted without a reason";
+  MutexLock lock(mutex_);
+  const auto it = open_.find(attempt);
+  if (it == open_.end() || it->second->ended) return;
+  it->second->ended = true;
+  it->second->end = std::move(why);
+  EndIfQuiet(it->second.get());
+}
+
+FrameVerdict FrameReceiver::OnFrame(std::span<const std::byte> frame, std::string* detail) {
+  detail->clear();
+  const FrameVerdict verdict = Process(frame, detail);
+  MutexLock lock(mutex_);
+  ++stats_.frames_by_verdict[static_cast<size_t>(verdict)];
+  return verdict;
+}
+
+FrameVerdict FrameReceiver::Process(std::span<const std::byte> frame, std::string* detail) {
+  const absl::StatusOr<FrameView> view = DecodeFrame(frame);
+  if (!view.ok()) {
+    *detail = std::string(view.status().message());
+    return FrameVerdict::kCorrupt;
+  }
+  Open* open = nullptr;
+  std::vector<Landing::Write> writes;
+  const FrameVerdict verdict = Enter(*view, &open, &writes, detail);
+  if (verdict != FrameVerdict::kAccepted) return verdict;
+  int64_t bytes = 0;
+  for (const Landing::Write& write : writes) {
+    open->spec.records->Scatter(write.range, write.bytes);
+    bytes += static_cast<int64_t>(write.bytes.size());
+  }
+  Leave(open, bytes);
+  return FrameVerdict::kAccepted;
+}
+
+FrameVerdict FrameReceiver::Enter(const FrameView& frame, Open** open,
+                                  std::vector<Landing::Write>* writes, std::string* detail) {
+  const HandoffKey& key = frame.header.key;
+  MutexLock lock(mutex_);
+  const auto it = open_.find(key.attempt);
+  if (it == open_.end() || it->second->ended) {
+    *detail = absl::StrCat("attempt ", key.attempt.ToString(), " is not expected");
+    return FrameVerdict::kStale;
+  }
+  Open* const found = it->second.get();
+  if (key != found->spec.key) {
+    *detail = absl::StrCat("attempt ", key.attempt.ToString(), " from sender ", key.sender,
+                           " to receiver ", key.receiver, ", expected ", found->spec.key.sender,
+                           " to ", found->spec.key.receiver);
+    return FrameVerdict::kStale;
+  }
+  if (absl::Status status = found->landing.Check(frame); !status.ok()) {
+    *detail = std::string(status.message());
+    return FrameVerdict::kRejected;
+  }
+  *writes = found->landing.Claim(frame);
+  if (writes->empty()) ++stats_.duplicate_frames;
+  ++found->writers;
+  *open = found;
+  return FrameVerdict::kAccepted;
+}
+
+void FrameReceiver::Leave(Open* open, int64_t bytes) {
+  MutexLock lock(mutex_);
+  open->received_bytes += bytes;
+  stats_.payload_bytes += static_cast<uint64_t>(bytes);
+  --open->writers;
+  EndIfQuiet(open);
+}
+
+void FrameReceiver::EndIfQuiet(Open* open) {
+  if (open->writers > 0) return;
+  if (!open->ended) {
+    if (!open->landing.complete()) return;
+    open->ended = true;  // and end stays OK
+  }
+  ++(open->end.ok() ? stats_.landings_ok : stats_.landings_failed);
+  const auto node = open_.extract(open->spec.key.attempt);
+  callbacks_->Run(
+      [on_end = std::move(open->spec.on_end), end = std::move(open->end)] { on_end(end); });
+}
+
+int64_t FrameReceiver::received_bytes(const AttemptId& attempt) const {
+  MutexLock lock(mutex_);
+  const auto it = open_.find(attempt);
+  return it == open_.end() ? 0 : it->second->received_bytes;
+}
+
+ReceiverStats FrameReceiver::stats() const {
+  MutexLock lock(mutex_);
+  ReceiverStats stats = stats_;
+  stats.landings_open = open_.size();
+  return stats;
+}
+
+}  // namespace
+
+std::unique_ptr<Receiver> MakeReceiver(Executor* callbacks) {
+  return std::make_unique<FrameReceiver>(callbacks);
+}
+
+}  // namespace baton::kvtransfer
