@@ -109,11 +109,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
       std::make_unique<Impl>(options, checkpoint.Hash(), geometry, config, std::move(weights))));
 }
 
+absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,
+                                  const SamplingParams& sampling) const {
+  BATON_RETURN_IF_ERROR(CheckPrompt(prompt, model_config(), max_sequence_tokens()));
+  return ValidateSamplingParams(sampling);
+}
+
 absl::StatusOr<std::unique_ptr<Sequence>> Engine::NewSequence(std::vector<int32_t> prompt,
                                                               const SamplingParams& sampling,
                                                               int64_t reserve_tokens) {
-  BATON_RETURN_IF_ERROR(CheckPrompt(prompt, model_config(), max_sequence_tokens()));
-  BATON_RETURN_IF_ERROR(ValidateSamplingParams(sampling));
+  BATON_RETURN_IF_ERROR(CheckRequest(prompt, sampling));
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
   if (reserve_tokens < prompt_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("reserve_tokens is ", reserve_tokens,

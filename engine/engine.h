@@ -53,6 +53,9 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   ~Engine();
 
+  // What NewSequence refuses with INVALID_ARGUMENT, whatever is free. Thread-safe.
+  absl::Status CheckRequest(const std::vector<int32_t>& prompt,
+                            const SamplingParams& sampling) const;
   // Reserves a state slot and pages for `reserve_tokens` (>= prompt) at once, or fails with
   // RESOURCE_EXHAUSTED and holds nothing; no more is reserved than the sequence can come to have.
   // INVALID_ARGUMENT: a prompt that is empty, has an id outside the vocabulary, or with one output
