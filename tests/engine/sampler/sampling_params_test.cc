@@ -1,0 +1,56 @@
+#include "engine/sampler/sampling_params.h"
+
+#include <limits>
+#include <string>
+
+#include "tests/testing/status_matchers.h"
+
+namespace baton::engine {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TEST(SamplingParamsTest, AcceptsDefaultsAndTheEndsOfEveryRange) {
+  EXPECT_THAT(ValidateSamplingParams({}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.temperature = 0, .top_p = 1e-30f, .min_p = 1}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.max_tokens = 5, .min_tokens = 5}), IsOk());
+}
+
+TEST(SamplingParamsTest, NamesTheFieldThatIsOutOfRange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const struct {
+    SamplingParams params;
+    std::string field;
+  } cases[] = {
+      {{.temperature = -0.1f}, "temperature"},
+      {{.temperature = nan}, "temperature"},
+      {{.temperature = infinity}, "temperature"},
+      {{.top_p = 0}, "top_p"},
+      {{.top_p = 1.1f}, "top_p"},
+      {{.top_p = nan}, "top_p"},
+      {{.top_k = -1}, "top_k"},
+      {{.min_p = -0.1f}, "min_p"},
+      {{.min_p = 1.5f}, "min_p"},
+      {{.min_p = nan}, "min_p"},
+      {{.max_tokens = 0}, "max_tokens"},
+      {{.max_tokens = 2, .min_tokens = 3}, "min_tokens"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_THAT(ValidateSamplingParams(c.params),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.field + " is")));
+  }
+}
+
+TEST(SamplingParamsTest, EndsAtEndOfSequenceUnlessIgnoredAndAtStopIds) {
+  EXPECT_TRUE(EndsSequence(1, {}, 1));
+  EXPECT_FALSE(EndsSequence(2, {}, 1));
+  EXPECT_FALSE(EndsSequence(1, {.ignore_eos = true}, 1));
+  EXPECT_TRUE(EndsSequence(5, {.stop_token_ids = {4, 5}}, 1));
+  EXPECT_TRUE(EndsSequence(1, {.stop_token_ids = {1}, .ignore_eos = true}, 1));
+}
+
+}  // namespace
+}  // namespace baton::engine
