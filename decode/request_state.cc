@@ -15,9 +15,10 @@ absl::Status AsFailure(absl::Status status) {
 
 }  // namespace
 
-Action RequestState::End(absl::Status status) {
+Action RequestState::End(absl::Status status, Leg leg) {
   if (phase_ == Phase::kEnded) return Action::kNone;
   phase_ = Phase::kEnded;
+  end_leg_ = leg;
   end_status_ = std::move(status);
   return Action::kEnd;
 }
@@ -36,7 +37,7 @@ Action RequestState::OnDispatch(size_t candidate) {
 
 Action RequestState::OnRefused(size_t next, absl::Status why) {
   if (phase_ != Phase::kPrefilling || accepted_) return Action::kNone;
-  if (next >= candidates_) return End(AsFailure(std::move(why)));
+  if (next >= candidates_) return End(AsFailure(std::move(why)), Leg::kPrefill);
   candidate_ = next;
   return Action::kAskPeer;
 }
@@ -70,23 +71,26 @@ Action RequestState::OnLanded(absl::Status status) {
   BATON_CHECK(landing_open_);
   landing_open_ = false;
   if (phase_ != Phase::kLanding) return Action::kNone;
-  if (!status.ok()) return End(stream_ended_ ? AsFailure(stream_status_) : std::move(status));
+  if (!status.ok()) {
+    return stream_ended_ ? End(AsFailure(stream_status_), Leg::kPrefill)
+                         : End(std::move(status), Leg::kTransfer);
+  }
   landed_ = true;
   if (finished_) {
     phase_ = Phase::kRunning;
     return Action::kAdopt;
   }
   // The cache without the first token is of no use.
-  if (stream_ended_) return End(AsFailure(stream_status_));
+  if (stream_ended_) return End(AsFailure(stream_status_), Leg::kPrefill);
   return Action::kNone;
 }
 
 Action RequestState::OnStreamEnded(absl::Status status) {
-  if (phase_ == Phase::kPrefilling) return End(AsFailure(std::move(status)));
+  if (phase_ == Phase::kPrefilling) return End(AsFailure(std::move(status)), Leg::kPrefill);
   if (phase_ != Phase::kLanding || stream_ended_) return Action::kNone;
   stream_ended_ = true;
   stream_status_ = std::move(status);
-  if (landed_) return End(AsFailure(stream_status_));
+  if (landed_) return End(AsFailure(stream_status_), Leg::kPrefill);
   // Every byte may be there already: fence first, then judge by what landed.
   return Action::kFence;
 }
@@ -103,6 +107,6 @@ Action RequestState::OnPreempted() {
   return Action::kAskPages;
 }
 
-Action RequestState::OnEnd(absl::Status status) { return End(std::move(status)); }
+Action RequestState::OnEnd(absl::Status status, Leg leg) { return End(std::move(status), leg); }
 
 }  // namespace baton::decode

@@ -35,6 +35,9 @@ enum class Action : uint8_t {
   kEnd,       // tell the client end_status(); fence if landing_open()
 };
 
+// Whose fault an end is, so that the right worker is avoided.
+enum class Leg : uint8_t { kDecode, kPrefill, kTransfer };
+
 class RequestState {
  public:
   // `candidates` prefill workers may be asked; 0: local prefill.
@@ -47,6 +50,7 @@ class RequestState {
   bool landing_open() const { return landing_open_; }
   bool accepted() const { return accepted_; }
   const absl::Status& end_status() const { return end_status_; }
+  Leg end_leg() const { return end_leg_; }  // of an end that is not OK
 
   // Leaves the queue. `candidate` is the first that has room in its quota.
   Action OnDispatch(size_t candidate);
@@ -56,16 +60,17 @@ class RequestState {
   void OnAccepted() { accepted_ = true; }
   Action OnStarted();
   Action OnGranted();
-  Action OnFinished();                    // first token known
-  Action OnLanded(absl::Status status);   // the transport is done with the pages, once
+  Action OnFinished();                   // first token known
+  Action OnLanded(absl::Status status);  // the transport is done with the pages, once
   Action OnStreamEnded(absl::Status status);
   Action OnLocalPrefilled();
   // Pages were taken away from a running request: its tokens are computed anew, here.
   Action OnPreempted();
-  Action OnEnd(absl::Status status);  // complete (OK), cancelled, failed, out of time
+  // Complete (OK), cancelled, failed, out of time.
+  Action OnEnd(absl::Status status, Leg leg = Leg::kDecode);
 
  private:
-  Action End(absl::Status status);
+  Action End(absl::Status status, Leg leg);
 
   size_t candidates_;
   size_t candidate_ = 0;
@@ -78,6 +83,7 @@ class RequestState {
   absl::Status stream_status_;  // of the Run stream, when it ended while bytes were landing
   bool stream_ended_ = false;
   absl::Status end_status_;
+  Leg end_leg_ = Leg::kDecode;
 };
 
 }  // namespace baton::decode

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::prefill {
@@ -23,12 +24,8 @@ Prefiller::~Prefiller() { BATON_CHECK(runs_.empty()) << runs_.size() << " attemp
 
 // [PD-5] Prefill: admission. Answers at once, whatever the engine thread is busy with.
 absl::StatusOr<Prefiller::RunId> Prefiller::Submit(RunRequest request) {
+  BATON_RETURN_IF_ERROR(engine_.CheckRequest(request.prompt, request.sampling));
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (tokens == 0 || tokens >= engine_.max_sequence_tokens()) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", tokens,
-                                                   " tokens; expected 1 to ",
-                                                   engine_.max_sequence_tokens() - 1));
-  }
   auto run = std::make_unique<Run>();
   run->pass = gate_.TryEnter();
   if (!run->pass) return absl::UnavailableError("the prefill worker is draining");
@@ -133,7 +130,8 @@ absl::Status Prefiller::Start(Run& run) {
   return absl::OkStatus();
 }
 
-// [PD-7] Prefill: pushes finished records after each chunk, and the sequence's state after the last.
+// [PD-7] Prefill: pushes finished records after each chunk, and the sequence's state after the
+// last.
 void Prefiller::OnStep(std::vector<engine::StepOutput> outputs) {
   step_metrics_.OnDone(outputs);
   for (const engine::StepOutput& output : outputs) {
@@ -215,9 +213,13 @@ void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
 
 void Prefiller::Apply(Run& run, Action action) {
   switch (action) {
-    case Action::kNone: return;
-    case Action::kOpenTransfer: OpenTransfer(run); return;
-    case Action::kEnd: break;
+    case Action::kNone:
+      return;
+    case Action::kOpenTransfer:
+      OpenTransfer(run);
+      return;
+    case Action::kEnd:
+      break;
   }
   const absl::Status& status = run.state.end_status();
   metrics_.requests[OutcomeOf(status)].Increment();
@@ -259,9 +261,9 @@ void Prefiller::Tick() {
       const Phase phase = run->state.phase();
       if (phase != Phase::kComputing && phase != Phase::kComputed) continue;
       if (!run->state.granted() && now - run->started_at > options_.grant_timeout) {
-        late.emplace_back(run.get(), absl::StrCat("decode worker ", run->request.decode_address,
-                                                  " granted nothing in ",
-                                                  Seconds(options_.grant_timeout), " s"));
+        late.emplace_back(
+            run.get(), absl::StrCat("decode worker ", run->request.decode_address,
+                                    " granted nothing in ", Seconds(options_.grant_timeout), " s"));
       } else if (run->state.granted() && phase == Phase::kComputed &&
                  now - run->computed_at > options_.handoff_timeout) {
         late.emplace_back(run.get(), absl::StrCat("decode worker ", run->request.decode_address,
@@ -303,7 +305,8 @@ void Prefiller::Publish() {
     if (run->sequence == nullptr) continue;
     const int64_t pages = engine_.geometry().PagesFor(run->sequence->reserved_tokens());
     switch (run->state.phase()) {
-      case Phase::kQueued: break;
+      case Phase::kQueued:
+        break;
       case Phase::kComputing:
         ++load.running;
         load.waiting_tokens += run->entry.tokens - run->sequence->computed();
@@ -313,7 +316,9 @@ void Prefiller::Publish() {
         ++load.running;
         load.cache.pages_transfer += pages;
         break;
-      case Phase::kEnded: load.cache.pages_quarantine += pages; break;
+      case Phase::kEnded:
+        load.cache.pages_quarantine += pages;
+        break;
     }
   }
   MutexLock lock(mutex_);

@@ -58,9 +58,9 @@ struct PrefillerOptions {
   StartLimits start;
   engine::ChunkLimits chunks;
   Incarnation incarnation = 0;
-  std::string transport;                 // whose bytes and durations are counted
-  Clock::Duration grant_timeout{0};      // from Started
-  Clock::Duration handoff_timeout{0};    // from the last chunk, granted, until Received
+  std::string transport;               // whose bytes and durations are counted
+  Clock::Duration grant_timeout{0};    // from Started
+  Clock::Duration handoff_timeout{0};  // from the last chunk, granted, until Received
 };
 
 struct PrefillerLoad {
@@ -80,8 +80,8 @@ class Prefiller final : public engine::EngineClient {
   // Drain first, or call Stop: no attempt may be left.
   ~Prefiller() override;
 
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, INVALID_ARGUMENT for a
-  // prompt that never fits; the stream is not used then.
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, INVALID_ARGUMENT for
+  // what Engine::CheckRequest refuses; the stream is not used then.
   absl::StatusOr<RunId> Submit(RunRequest request);
   void Grant(RunId run, int64_t first_token);
   void Received(RunId run);

@@ -9,7 +9,8 @@
 // phase (late, duplicate) does nothing, one that breaks the protocol ends the attempt.
 //
 //   kQueued --OnStarted--> kComputing --OnComputed--> kComputed --received--> kEnded
-//   A grant may come any time after the start. Failure, cancel, deadline: from everywhere to kEnded.
+//   A grant may come any time after the start. Failure, cancel, deadline: from everywhere to
+//   kEnded.
 
 namespace baton::prefill {
 

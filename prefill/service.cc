@@ -93,7 +93,8 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
         received_ = true;
         prefiller_.Received(run_);
         return absl::OkStatus();
-      case v1::PrefillRunRequest::MESSAGE_NOT_SET: break;
+      case v1::PrefillRunRequest::MESSAGE_NOT_SET:
+        break;
     }
     return absl::InvalidArgumentError("message is not set");
   }

@@ -16,9 +16,9 @@
 namespace baton::prefill {
 
 struct StartLimits {
-  size_t queue = 256;            // attempts that wait
-  int64_t ungranted_pages = 0;   // held by started, ungranted attempts of one decode worker
-  int ungranted_sequences = 0;   // of one decode worker
+  size_t queue = 256;           // attempts that wait
+  int64_t ungranted_pages = 0;  // held by started, ungranted attempts of one decode worker
+  int ungranted_sequences = 0;  // of one decode worker
 };
 
 class StartQueue {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/worker_metrics.h"
+#include "common/metrics.h"
 #include "prefill/config.h"
 #include "prefill/prefiller.h"
 
@@ -14,6 +14,8 @@ namespace baton::prefill {
 // A whole prefill worker: engine, sender, services, metrics. Any number in one process.
 class PrefillWorker {
  public:
+  using Config = PrefillConfig;
+
   // Loads the model, then serves. Errors name the flag, file or address at fault.
   static absl::StatusOr<std::unique_ptr<PrefillWorker>> Start(const PrefillConfig& config);
   // Stop.
@@ -24,6 +26,8 @@ class PrefillWorker {
   std::string ListeningLine() const;
   PrefillerLoad load() const;
   const Metrics& metrics() const;
+  // Every page and slot is free or has exactly one owner; see Engine::AuditCache.
+  absl::Status AuditCache() const;
 
   // Not ready, refuses new work, finishes what runs: true when all is done within `timeout`.
   bool Drain(Clock::Duration timeout);

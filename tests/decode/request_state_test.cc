@@ -111,6 +111,7 @@ TEST(RequestStateTest, ADeadStreamWithBytesMissingEndsWithTheStreamsStatus) {
   state.OnFinished();
   EXPECT_EQ(state.OnStreamEnded(kGone), Action::kFence);
   EXPECT_EQ(state.OnLanded(absl::CancelledError("fenced")), Action::kEnd);
+  EXPECT_EQ(state.end_leg(), Leg::kPrefill);
   EXPECT_THAT(state.end_status(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
@@ -128,12 +129,13 @@ TEST(RequestStateTest, AllBytesWithoutAFirstTokenAreAFailure) {
 TEST(RequestStateTest, AFailedLandingEndsTheRequestWithItsReason) {
   RequestState state = In(Phase::kLanding);
   EXPECT_EQ(state.OnLanded(kCorrupt), Action::kEnd);
+  EXPECT_EQ(state.end_leg(), Leg::kTransfer);
   EXPECT_THAT(state.end_status(), StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(RequestStateTest, EveryPhaseEndsOnceAndKeepsTheFirstReason) {
-  for (const Phase phase : {Phase::kQueued, Phase::kPrefilling, Phase::kLanding, Phase::kLocal,
-                            Phase::kRunning}) {
+  for (const Phase phase :
+       {Phase::kQueued, Phase::kPrefilling, Phase::kLanding, Phase::kLocal, Phase::kRunning}) {
     RequestState state = In(phase);
     ASSERT_EQ(state.phase(), phase);
     EXPECT_EQ(state.OnEnd(absl::CancelledError("client left")), Action::kEnd);
@@ -147,8 +149,8 @@ TEST(RequestStateTest, EveryPhaseEndsOnceAndKeepsTheFirstReason) {
 TEST(RequestStateTest, LateEventsOfAnEndedRequestDoNothing) {
   RequestState state = In(Phase::kEnded);
   const std::vector<std::function<Action()>> events = {
-      [&] { return state.OnDispatch(0); },      [&] { return state.OnRefused(1, kGone); },
-      [&] { return state.OnStarted(); },        [&] { return state.OnFinished(); },
+      [&] { return state.OnDispatch(0); },        [&] { return state.OnRefused(1, kGone); },
+      [&] { return state.OnStarted(); },          [&] { return state.OnFinished(); },
       [&] { return state.OnStreamEnded(kGone); }, [&] { return state.OnLocalPrefilled(); },
   };
   for (const auto& event : events) EXPECT_EQ(event(), Action::kNone);

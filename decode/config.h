@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "common/config.h"
+#include "common/rpc/worker_host.h"
+#include "engine/options_config.h"
+
+namespace baton::decode {
+
+struct DecodeConfig {
+  rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7002", .metrics_listen = "127.0.0.1:9002"};
+  engine::OptionsConfig engine;
+
+  // Affects behaviour.
+  int queue_limit = 256;             // requests that wait, from admission to their first step
+  int queue_limit_per_prefill = 64;  // of them, asked of one prefill worker
+  int local_prefill_tokens = 0;      // prompts up to this length are never handed over; 0: off
+  std::chrono::nanoseconds accept_timeout = std::chrono::seconds(5);
+  std::chrono::nanoseconds queue_timeout = std::chrono::minutes(5);
+  std::chrono::nanoseconds handoff_timeout = std::chrono::seconds(10);
+
+  // Affects performance.
+  int64_t growth_tokens = 256;  // output tokens that pages are reserved for at a time
+};
+
+// `config` must outlive `parser`.
+void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser);
+
+}  // namespace baton::decode

@@ -1,0 +1,358 @@
+#include "decode/decoder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::decode {
+
+Decoder::Decoder(const DecoderOptions& options, engine::Engine& engine,
+                 kvtransfer::Receiver& receiver, PrefillClient& prefill, WorkerMetrics& metrics)
+    : options_(options),
+      engine_(engine),
+      receiver_(receiver),
+      prefill_(prefill),
+      metrics_(metrics),
+      layout_(engine.geometry().layout()),
+      step_metrics_(metrics, clock_),
+      admission_(options.admission),
+      loop_(engine, *this) {}
+
+Decoder::~Decoder() { BATON_CHECK(requests_.empty()) << requests_.size() << " requests are left"; }
+
+// [PD-3] Decode: admission, and the choice between local and remote prefill. Answers at once,
+// whatever the engine thread is busy with.
+absl::StatusOr<Decoder::Id> Decoder::Submit(GenerateRequest submitted) {
+  BATON_RETURN_IF_ERROR(engine_.CheckRequest(submitted.prompt, submitted.sampling));
+  Gate::Pass pass = gate_.TryEnter();
+  if (!pass) return absl::UnavailableError("the decode worker is draining");
+
+  auto request = std::make_shared<std::unique_ptr<Request>>(std::make_unique<Request>());
+  Request& fresh = **request;
+  fresh.pass = std::make_shared<Gate::Pass>(std::move(pass));
+  fresh.attempt = submitted.attempt;
+  if (static_cast<int64_t>(submitted.prompt.size()) > options_.local_prefill_tokens) {
+    fresh.prefill_workers = std::move(submitted.prefill_workers);
+  }
+  for (const Peer& peer : fresh.prefill_workers) fresh.candidates.push_back(peer.address);
+  fresh.state = RequestState(fresh.prefill_workers.size());
+  fresh.prompt = std::make_shared<const std::vector<int32_t>>(std::move(submitted.prompt));
+  fresh.sampling = std::move(submitted.sampling);
+  fresh.stream = std::move(submitted.stream);
+  fresh.admitted_at = clock_.Now();
+
+  Id id = 0;
+  {
+    MutexLock lock(mutex_);
+    BATON_RETURN_IF_ERROR(admission_.Enter());
+    id = fresh.id = ++last_id_;
+  }
+  loop_.Post([this, request] {
+    Request& admitted = **request;
+    requests_.emplace(admitted.id, std::move(*request));
+    Dispatch(admitted);
+  });
+  return id;
+}
+
+Decoder::Request* Decoder::Find(Id id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : it->second.get();
+}
+
+void Decoder::PostFor(Id id, std::function<void(Request&)> event) {
+  loop_.Post([this, id, event = std::move(event)] {
+    if (Request* request = Find(id)) event(*request);
+  });
+}
+
+void Decoder::Cancel(Id id, absl::Status why) {
+  PostFor(id, [this, why = std::move(why)](Request& request) {
+    Apply(request, request.state.OnEnd(why));
+  });
+}
+
+void Decoder::Dispatch(Request& request) {
+  size_t candidate = 0;
+  if (!request.candidates.empty()) {
+    MutexLock lock(mutex_);
+    candidate = admission_.Assign(request.candidates, 0);
+  }
+  if (candidate < request.candidates.size()) {
+    request.assigned = request.candidates[candidate];
+  } else if (!request.candidates.empty()) {
+    Apply(request, request.state.OnEnd(absl::ResourceExhaustedError(
+                       absl::StrCat("all ", candidate,
+                                    " prefill workers named have as many requests waiting as "
+                                    "one may have"))));
+    return;
+  }
+  Apply(request, request.state.OnDispatch(candidate));
+}
+
+// [PD-4] Decode: opens the control stream of the hand-off. Everything that can go wrong comes back
+// as its end.
+void Decoder::AskPeer(Request& request) {
+  const Peer& peer = request.prefill_workers[request.state.candidate()];
+  request.asked_at = clock_.Now();
+  request.served.prefill = peer;
+  const Id id = request.id;
+  const uint32_t number = ++request.call_number;
+  const auto current = [this, id, number](std::function<void(Request&)> event) {
+    PostFor(id, [number, event = std::move(event)](Request& asked) {
+      if (asked.call_number == number) event(asked);
+    });
+  };
+  PrefillEvents events;
+  events.on_accepted = [this, current](Incarnation incarnation) {
+    current([incarnation](Request& asked) {
+      asked.sender = incarnation;
+      asked.served.prefill.incarnation = incarnation;
+      asked.state.OnAccepted();
+    });
+  };
+  events.on_started = [this, current] {
+    current([this](Request& asked) { Apply(asked, asked.state.OnStarted()); });
+  };
+  events.on_finished = [this, current](const PrefillDone& done) {
+    current([this, done](Request& asked) { OnFinished(asked, done); });
+  };
+  // The pass keeps this object until the call can say nothing more.
+  events.on_end = [this, current, pass = request.pass](absl::Status status) {
+    current([this, status = std::move(status)](Request& asked) {
+      if (asked.state.phase() == Phase::kPrefilling && !asked.state.accepted()) {
+        OnRefused(asked, status);
+      } else {
+        Apply(asked, asked.state.OnStreamEnded(status));
+      }
+    });
+  };
+  request.call = prefill_.Open(
+      peer, {.attempt = request.attempt, .prompt = request.prompt, .sampling = request.sampling},
+      std::move(events));
+}
+
+void Decoder::OnRefused(Request& request, absl::Status why) {
+  spdlog::info("attempt {}: prefill worker {} does not take it: {}", request.attempt.ToString(),
+               request.served.prefill.address, why.ToString());
+  // A request that is at fault itself is so everywhere.
+  size_t next = request.candidates.size();
+  if (!absl::IsInvalidArgument(why)) {
+    MutexLock lock(mutex_);
+    next = admission_.Assign(request.candidates, request.state.candidate() + 1);
+  }
+  Unassign(request);
+  if (next < request.candidates.size()) request.assigned = request.candidates[next];
+  Apply(request, request.state.OnRefused(next, std::move(why)));
+}
+
+void Decoder::OnFinished(Request& request, const PrefillDone& done) {
+  if (done.first_token < 0 || done.first_token >= engine_.model_config().vocab_size) {
+    Apply(request,
+          request.state.OnEnd(absl::InternalError(absl::StrCat("first token ", done.first_token,
+                                                               " is outside the vocabulary")),
+                              Leg::kPrefill));
+    return;
+  }
+  request.prefilled = done;
+  request.computed_at = request.progress_at = clock_.Now();
+  request.served.handoff_bytes = done.payload_bytes;
+  request.served.prefill_time = done.queued + done.computed;
+  metrics_.stage_duration[Stage::kPrefillQueue].Observe(Seconds(done.queued));
+  metrics_.stage_duration[Stage::kPrefill].Observe(Seconds(done.computed));
+  Apply(request, request.state.OnFinished());
+}
+
+// [PD-8] Decode: every frame has been verified and written by a transfer thread, or none will be.
+void Decoder::OnLanded(Id id, absl::Status status) {
+  Request* request = Find(id);
+  BATON_CHECK(request != nullptr) << "an open landing keeps its request";
+  metrics_.kv_transfers_inflight.Decrement();
+  metrics_.kv_transfers[OutcomeOf(status)].Increment();
+  if (status.ok()) {
+    metrics_.kv_transfer_bytes(options_.transport, Direction::kReceived)
+        .Increment(static_cast<double>(
+            HandoffBytes(layout_, static_cast<int64_t>(request->prompt->size()))));
+  }
+  const bool ended = request->state.phase() == Phase::kEnded;
+  const Action action = request->state.OnLanded(std::move(status));
+  if (ended) {
+    Release(*request);  // lifts the quarantine
+  } else {
+    Apply(*request, action);
+  }
+}
+
+void Decoder::Adopt(Request& request) {
+  request.call->Received();
+  request.served.handoff = clock_.Now() - request.computed_at;
+  metrics_.kv_transfer_duration(options_.transport).Observe(Seconds(request.served.handoff));
+  metrics_.stage_duration[Stage::kKvTransfer].Observe(Seconds(request.served.handoff));
+  engine_.AdoptHandoff(*request.sequence, request.prefilled->first_token);
+  StopWaiting(request);
+  Deliver(request, {request.prefilled->first_token}, engine_.FinishOf(*request.sequence));
+}
+
+// [PD-9] Decode: tokens go into a buffer that holds max_tokens: a slow reader never blocks a step.
+void Decoder::OnStep(std::vector<engine::StepOutput> outputs) {
+  step_metrics_.OnDone(outputs);
+  for (engine::StepOutput& output : outputs) {
+    Request& request = *by_sequence_.at(output.sequence);
+    if (output.new_tokens.empty()) continue;  // an inner chunk of a local prefill
+    if (request.state.phase() == Phase::kLocal) {
+      request.state.OnLocalPrefilled();
+      StopWaiting(request);
+    }
+    Deliver(request, std::move(output.new_tokens), output.finish);
+  }
+}
+
+void Decoder::Deliver(Request& request, std::vector<int32_t> tokens, engine::Finish finish) {
+  request.completion_tokens += static_cast<uint32_t>(tokens.size());
+  request.stream->Send({.tokens = std::move(tokens),
+                        .completion_tokens = request.completion_tokens,
+                        .finish = finish,
+                        .served = finish == engine::Finish::kNo ? nullptr : &request.served});
+  if (finish != engine::Finish::kNo) Apply(request, request.state.OnEnd(absl::OkStatus()));
+}
+
+void Decoder::Apply(Request& request, Action action) {
+  switch (action) {
+    case Action::kNone:
+      return;
+    case Action::kAskPeer:
+      AskPeer(request);
+      return;
+    case Action::kAskPages:
+      request.asked_pages_at = clock_.Now();
+      page_queue_.emplace(request.id, &request);
+      return;
+    case Action::kFence:
+      receiver_.Abort(request.attempt, absl::UnavailableError("the prefill worker is gone"));
+      return;
+    case Action::kAdopt:
+      Adopt(request);
+      return;
+    case Action::kEnd:
+      End(request);
+      return;
+  }
+}
+
+void Decoder::End(Request& request) {
+  const absl::Status& status = request.state.end_status();
+  metrics_.requests[OutcomeOf(status)].Increment();
+  if (request.running_at != Clock::TimePoint()) {
+    metrics_.stage_duration[Stage::kDecode].Observe(Seconds(clock_.Now() - request.running_at));
+  }
+  if (!status.ok()) {
+    spdlog::info("attempt {} ends: {}", request.attempt.ToString(), status.ToString());
+  }
+  page_queue_.erase(request.id);
+  StopWaiting(request);
+  const bool peer_at_fault = request.state.end_leg() != Leg::kDecode;
+  request.stream->End(status, request.state.end_leg(),
+                      peer_at_fault ? request.served.prefill : Peer());
+  if (!status.ok()) {
+    if (request.state.landing_open()) receiver_.Abort(request.attempt, status);
+    if (request.call != nullptr) request.call->Cancel();
+  }
+  Release(request);
+}
+
+// Frees what an ended request holds once nothing can touch it.
+void Decoder::Release(Request& request) {
+  if (request.state.landing_open()) return;
+  if (request.sequence != nullptr) by_sequence_.erase(request.sequence.get());
+  requests_.erase(request.id);
+}
+
+void Decoder::StopWaiting(Request& request) {
+  Unassign(request);
+  if (!request.waiting) return;
+  request.waiting = false;
+  if (request.state.phase() == Phase::kRunning) {
+    request.running_at = clock_.Now();
+    metrics_.stage_duration[Stage::kDecodeQueue].Observe(Seconds(request.served.queued));
+  }
+  MutexLock lock(mutex_);
+  admission_.Leave();
+}
+
+void Decoder::Unassign(Request& request) {
+  if (!request.assigned) return;
+  MutexLock lock(mutex_);
+  admission_.Unassign(*request.assigned);
+  request.assigned.reset();
+}
+
+void Decoder::Tick() {
+  loop_.Post([this] {
+    CountFrames();
+    const Clock::TimePoint now = clock_.Now();
+    std::vector<Id> ids;
+    for (const auto& [id, request] : requests_) ids.push_back(id);
+    for (const Id id : ids) {
+      if (Request* request = Find(id)) CheckDeadlines(*request, now);
+    }
+  });
+}
+
+void Decoder::CheckDeadlines(Request& request, Clock::TimePoint now) {
+  const Phase phase = request.state.phase();
+  if (phase == Phase::kLanding) {
+    if (!request.prefilled) return;  // still computed; keepalive watches the prefill worker
+    const int64_t bytes = receiver_.received_bytes(request.attempt);
+    if (bytes != request.landed_bytes) {
+      request.landed_bytes = bytes;
+      request.progress_at = now;
+    } else if (now - request.progress_at > options_.handoff_timeout) {
+      Apply(request,
+            request.state.OnEnd(absl::UnavailableError(absl::StrCat(
+                                    "hand-off made no progress for ",
+                                    Seconds(options_.handoff_timeout), " s at ", bytes, " bytes")),
+                                Leg::kTransfer));
+    }
+    return;
+  }
+  if (!request.waiting || request.sequence != nullptr) return;
+  if (now - request.admitted_at > options_.queue_timeout) {
+    const bool for_pages = page_queue_.contains(request.id);
+    Apply(request, request.state.OnEnd(absl::ResourceExhaustedError(absl::StrCat(
+                                           "waited ", Seconds(options_.queue_timeout), " s for ",
+                                           for_pages ? "pages on the decode worker" : "prefill")),
+                                       for_pages ? Leg::kDecode : Leg::kPrefill));
+  } else if (phase == Phase::kPrefilling && !request.state.accepted() &&
+             now - request.asked_at > options_.accept_timeout) {
+    const std::shared_ptr<PrefillCall> late = std::move(request.call);
+    ++request.call_number;  // its end means nothing any more
+    late->Cancel();
+    OnRefused(request, absl::UnavailableError(
+                           absl::StrCat("no answer in ", Seconds(options_.accept_timeout), " s")));
+  }
+}
+
+bool Decoder::Drain(Clock::Duration timeout) {
+  gate_.Close();
+  return gate_.WaitEmpty(timeout);
+}
+
+void Decoder::Stop(const absl::Status& why) {
+  gate_.Close();
+  // Landings end by the receiver's word alone, and it gives it. Again and again for what was being
+  // submitted when the gate closed.
+  do {
+    loop_.Post([this, why] {
+      std::vector<Request*> all;
+      for (const auto& [id, request] : requests_) all.push_back(request.get());
+      for (Request* request : all) Apply(*request, request->state.OnEnd(why));
+    });
+  } while (!gate_.WaitEmpty(std::chrono::seconds(1)));
+  loop_.Run([] {});  // whoever left the gate last has left requests_ too
+  loop_.Stop();
+}
+
+}  // namespace baton::decode

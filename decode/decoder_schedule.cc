@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "decode/decoder.h"
+#include "engine/growth_policy.h"
+#include "spdlog/spdlog.h"
+
+// What a step computes, and who gets pages: sequences that run come first, then those that wait,
+// in order of admission.
+
+namespace baton::decode {
+
+std::vector<engine::StepItem> Decoder::PlanStep() {
+  std::vector<engine::StepItem> items;
+  for (Request* request : GrowOrPreempt()) items.push_back({request->sequence.get(), 0});
+  ServePageQueue();
+  AddLocalChunks(items);
+  Publish();
+  step_metrics_.OnPlanned(items);
+  return items;
+}
+
+// Running sequences whose pages suffice for the next step, after the youngest have made room.
+std::vector<Decoder::Request*> Decoder::GrowOrPreempt() {
+  std::vector<Request*> running;
+  std::vector<engine::GrowthCandidate> candidates;
+  for (const auto& [id, request] : requests_) {
+    if (request->state.phase() != Phase::kRunning) continue;
+    const engine::Sequence& sequence = *request->sequence;
+    const int64_t held = engine_.geometry().PagesFor(sequence.reserved_tokens());
+    const int64_t needed = engine_.geometry().PagesFor(engine_.PositionsAfterDecode(sequence));
+    running.push_back(request.get());
+    candidates.push_back(
+        {.admitted = id, .pages_held = held, .pages_needed = std::max<int64_t>(needed - held, 0)});
+  }
+  const engine::GrowthPlan plan = engine::PlanGrowth(candidates, engine_.usage().pages_free);
+  for (const size_t i : plan.preempt) Preempt(*running[i]);
+  std::vector<Request*> run;
+  for (const size_t i : plan.run) {
+    engine::Sequence& sequence = *running[i]->sequence;
+    const absl::Status grown = engine_.Grow(sequence, engine_.PositionsAfterDecode(sequence));
+    BATON_CHECK(grown.ok()) << grown.ToString();
+    run.push_back(running[i]);
+  }
+  return run;
+}
+
+void Decoder::Preempt(Request& request) {
+  spdlog::info("attempt {} gives {} pages back and is computed again later",
+               request.attempt.ToString(),
+               engine_.geometry().PagesFor(request.sequence->reserved_tokens()));
+  request.kept_tokens = request.sequence->tokens();
+  by_sequence_.erase(request.sequence.get());
+  request.sequence.reset();
+  Apply(request, request.state.OnPreempted());
+}
+
+void Decoder::ServePageQueue() {
+  while (!page_queue_.empty()) {
+    Request& request = *page_queue_.begin()->second;
+    absl::Status status = Reserve(request);
+    if (absl::IsResourceExhausted(status)) return;  // in order: nobody overtakes for lack of pages
+    page_queue_.erase(request.id);
+    if (!status.ok()) {
+      Apply(request, request.state.OnEnd(std::move(status)));
+    } else if (request.state.phase() == Phase::kPrefilling) {
+      Grant(request);
+    }
+  }
+}
+
+// [PD-6] Decode: a state slot and pages for the prompt and its growth, all or nothing.
+absl::Status Decoder::Reserve(Request& request) {
+  const std::vector<int32_t>& tokens =
+      request.kept_tokens.empty() ? *request.prompt : request.kept_tokens;
+  SamplingParams sampling = request.sampling;
+  sampling.max_tokens -= request.completion_tokens;
+  sampling.min_tokens -= std::min(sampling.min_tokens, request.completion_tokens);
+  const int64_t growth = std::min<int64_t>(sampling.max_tokens, options_.growth_tokens);
+  const int64_t reserve =
+      std::min(static_cast<int64_t>(tokens.size()) + growth, engine_.max_sequence_tokens());
+  // Asked at every step while somebody waits: not worth copying the tokens for.
+  const engine::CacheUsage usage = engine_.usage();
+  if (usage.slots_free == 0 || usage.pages_free < engine_.geometry().PagesFor(reserve)) {
+    return absl::ResourceExhaustedError("no pages or slot free");
+  }
+  auto sequence = engine_.NewSequence(tokens, sampling, reserve);
+  if (!sequence.ok()) return sequence.status();
+  request.sequence = *std::move(sequence);
+  by_sequence_.emplace(request.sequence.get(), &request);
+  const Clock::Duration waited = clock_.Now() - request.asked_pages_at;
+  request.served.queued += waited;
+  metrics_.stage_duration[Stage::kKvAlloc].Observe(Seconds(waited));
+  return absl::OkStatus();
+}
+
+// The landing is open before the prefill worker hears of the grant: nothing is sent earlier.
+void Decoder::Grant(Request& request) {
+  request.state.OnGranted();
+  kvtransfer::LandingSpec spec;
+  spec.key = {
+      .attempt = request.attempt, .sender = request.sender, .receiver = options_.incarnation};
+  spec.records = &request.sequence->records();
+  spec.layout = layout_;
+  spec.tokens = request.sequence->prompt_tokens();
+  spec.on_end = [this, id = request.id](absl::Status status) {
+    loop_.Post([this, id, status = std::move(status)] { OnLanded(id, status); });
+  };
+  metrics_.kv_transfers_inflight.Increment();
+  request.progress_at = clock_.Now();
+  absl::Status expected = receiver_.Expect(std::move(spec));
+  if (!expected.ok()) {  // on_end is not called
+    OnLanded(request.id, std::move(expected));
+    return;
+  }
+  request.call->Grant(/*first_token=*/0);
+}
+
+void Decoder::AddLocalChunks(std::vector<engine::StepItem>& items) {
+  std::vector<engine::Sequence*> sequences;
+  std::vector<engine::PrefillWork> work;
+  for (const auto& [id, request] : requests_) {
+    if (request->state.phase() != Phase::kLocal || request->sequence == nullptr) continue;
+    sequences.push_back(request->sequence.get());
+    work.push_back({request->sequence->prompt_tokens() - request->sequence->computed()});
+  }
+  const std::vector<int32_t> chunks = engine::ScheduleChunks(work, options_.chunks);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (chunks[i] > 0) items.push_back({sequences[i], chunks[i]});
+  }
+}
+
+void Decoder::Publish() {
+  DecoderLoad load;
+  const engine::CacheUsage usage = engine_.usage();
+  load.cache.pages_total = usage.pages_total;
+  load.cache.pages_free = usage.pages_free;
+  load.cache.slots_total = usage.slots_total;
+  load.cache.slots_free = usage.slots_free;
+  for (const auto& [id, request] : requests_) {
+    const Phase phase = request->state.phase();
+    if (phase == Phase::kRunning) ++load.running;
+    if (request->waiting) load.waiting_tokens += static_cast<int64_t>(request->prompt->size());
+    if (request->sequence == nullptr) continue;
+    const int64_t pages = engine_.geometry().PagesFor(request->sequence->reserved_tokens());
+    if (phase == Phase::kLanding) {
+      load.cache.pages_transfer += pages;
+    } else if (phase == Phase::kEnded) {
+      load.cache.pages_quarantine += pages;
+    } else {
+      load.cache.pages_sequences += pages;
+    }
+  }
+  MutexLock lock(mutex_);
+  load.waiting = static_cast<int64_t>(admission_.waiting());
+  load_ = load;
+}
+
+DecoderLoad Decoder::load() const {
+  MutexLock lock(mutex_);
+  return load_;
+}
+
+void Decoder::CountFrames() {
+  const kvtransfer::ReceiverStats stats = receiver_.stats();
+  for (int verdict = 0; verdict < kvtransfer::kFrameVerdictCount; ++verdict) {
+    metrics_.kv_frames[static_cast<FrameLabel>(verdict)].Increment(static_cast<double>(
+        stats.frames_by_verdict[verdict] - counted_.frames_by_verdict[verdict]));
+  }
+  counted_ = stats;
+}
+
+}  // namespace baton::decode

@@ -1,0 +1,292 @@
+#include "decode/grpc_prefill_client.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "baton/v1/prefill.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/client_stream.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/worker_control_client.h"
+#include "kvtransfer/grpc/handshake.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::decode {
+namespace {
+
+constexpr std::chrono::seconds kHandshakeTimeout{5};
+// Open, Grant and Received: a stream never has more to say.
+constexpr size_t kMaxQueued = 4;
+
+using Stream = rpc::BidiCall<v1::PrefillRunRequest, v1::PrefillRunResponse>;
+
+// What this process has agreed with one other.
+struct Agreement {
+  Incarnation incarnation = 0;
+  std::string transport;
+};
+
+}  // namespace
+
+struct GrpcPrefillClient::Shared {
+  const kvtransfer::Manifest manifest;
+  const uint64_t semantics_hash;
+  const std::function<v1::WorkerRef()> self;
+  WorkerMetrics& metrics;
+};
+
+// One prefill worker's address: its channel, and the handshake with whoever answers there.
+class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
+ public:
+  // With the agreement, and whether it was an old one.
+  using Agreed = std::function<void(absl::StatusOr<Agreement>, bool kept)>;
+
+  Link(const std::string& address, std::shared_ptr<const Shared> shared)
+      : shared_(std::move(shared)),
+        channel_(rpc::MakeChannel(address, rpc::ChannelKind::kControl)),
+        control_(address, channel_),
+        stub_(v1::Prefill::NewStub(channel_)) {}
+
+  v1::Prefill::Stub& stub() { return *stub_; }
+
+  // Calls `agreed` now, or once the handshake has been answered. Handshakes are not repeated while
+  // one runs. `incarnation` 0: whoever is there.
+  void Agree(Incarnation incarnation, Agreed agreed) {
+    std::optional<Agreement> kept;
+    bool start = false;
+    {
+      MutexLock lock(mutex_);
+      if (agreement_ && (incarnation == 0 || incarnation == agreement_->incarnation)) {
+        kept = agreement_;
+      } else {
+        waiting_.push_back(agreed);
+        start = waiting_.size() == 1;
+      }
+    }
+    if (kept) {
+      agreed(*kept, true);
+    } else if (start) {
+      StartHandshake();
+    }
+  }
+
+  // The process behind the agreement may be gone.
+  void Forget(Incarnation incarnation) {
+    MutexLock lock(mutex_);
+    if (agreement_ && agreement_->incarnation == incarnation) agreement_.reset();
+  }
+
+ private:
+  void StartHandshake() {
+    v1::HandshakeRequest request;
+    *request.mutable_caller() = shared_->self();
+    *request.mutable_manifest() = kvtransfer::ManifestToProto(shared_->manifest);
+    control_.Handshake(request, kHandshakeTimeout,
+                       [self = shared_from_this()](absl::StatusOr<v1::HandshakeResponse> answer) {
+                         self->OnAnswer(std::move(answer));
+                       });
+  }
+
+  void OnAnswer(absl::StatusOr<v1::HandshakeResponse> answer) {
+    absl::StatusOr<Agreement> result = answer.status();
+    if (answer.ok()) {
+      // The answer is judged here as well: the peer may be of another release.
+      absl::Status compatible = kvtransfer::CheckCompatible(
+          shared_->manifest, kvtransfer::ManifestFromProto(answer->manifest()));
+      if (compatible.ok()) {
+        result = Agreement{answer->self().incarnation(), answer->transport()};
+        spdlog::info("prefill worker {} {:016x}: hand-offs over {}", control_.address(),
+                     result->incarnation, result->transport);
+      } else {
+        result = compatible;
+      }
+    }
+    shared_->metrics.handshakes[OutcomeOf(result.status())].Increment();
+    std::vector<Agreed> waiting;
+    {
+      MutexLock lock(mutex_);
+      if (result.ok()) agreement_ = *result;
+      waiting.swap(waiting_);
+    }
+    for (const Agreed& agreed : waiting) agreed(result, false);
+  }
+
+  const std::shared_ptr<const Shared> shared_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const rpc::WorkerControlClient control_;
+  const std::unique_ptr<v1::Prefill::Stub> stub_;
+
+  Mutex mutex_;
+  std::optional<Agreement> agreement_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Agreed> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+class GrpcPrefillClient::Call final : public PrefillCall,
+                                      public std::enable_shared_from_this<Call> {
+ public:
+  Call(std::shared_ptr<const Shared> shared, std::shared_ptr<Link> link, PrefillOpen open,
+       PrefillEvents events)
+      : shared_(std::move(shared)),
+        link_(std::move(link)),
+        open_(std::move(open)),
+        events_(std::move(events)) {}
+
+  void Start(Incarnation incarnation) {
+    link_->Agree(incarnation,
+                 [self = shared_from_this()](absl::StatusOr<Agreement> agreement, bool kept) {
+                   if (agreement.ok()) {
+                     self->Run(*std::move(agreement), kept);
+                   } else {
+                     self->EndWith(agreement.status());
+                   }
+                 });
+  }
+
+  void Grant(int64_t first_token) override {
+    MutexLock lock(mutex_);
+    if (stream_ == nullptr) return;
+    v1::PrefillRunRequest request;
+    request.mutable_grant()->set_first_token(first_token);
+    request.mutable_grant()->set_transport(agreement_.transport);
+    stream_->Write(std::move(request));
+  }
+
+  void Received() override {
+    MutexLock lock(mutex_);
+    if (stream_ == nullptr) return;
+    v1::PrefillRunRequest request;
+    request.mutable_received();
+    stream_->Write(std::move(request));
+    stream_->HalfClose();
+  }
+
+  void Cancel() override {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    if (stream_ != nullptr) stream_->Cancel();
+  }
+
+ private:
+  void Run(Agreement agreement, bool kept) {
+    auto stream = Stream::Create(
+        kMaxQueued,
+        {.on_message = [self = shared_from_this()](
+                           v1::PrefillRunResponse&& message) { self->OnMessage(message); },
+         .on_done = [self = shared_from_this(),
+                     kept](absl::Status status) { self->OnDone(std::move(status), kept); }});
+    v1::PrefillRunRequest request;
+    v1::PrefillRunRequest::Open& open = *request.mutable_open();
+    *open.mutable_attempt() = rpc::AttemptToProto(open_.attempt);
+    *open.mutable_decode() = shared_->self();
+    open.set_expected_prefill_incarnation(agreement.incarnation);
+    open.set_semantics_hash(shared_->semantics_hash);
+    open.mutable_prompt_tokens()->Add(open_.prompt->begin(), open_.prompt->end());
+    *open.mutable_sampling() = rpc::SamplingToProto(open_.sampling);
+    bool cancelled = false;
+    {
+      MutexLock lock(mutex_);
+      cancelled = cancelled_;
+      if (!cancelled) {
+        agreement_ = std::move(agreement);
+        stream_ = stream;
+      }
+    }
+    if (cancelled) {
+      EndWith(absl::CancelledError("cancelled before the prefill worker was asked"));
+      return;
+    }
+    stream->Write(std::move(request));
+    stream->Start([&](grpc::ClientContext* context, auto* reactor) {
+      link_->stub().async()->Run(context, reactor);
+    });
+  }
+
+  bool cancelled() {
+    MutexLock lock(mutex_);
+    return cancelled_;
+  }
+
+  void OnMessage(const v1::PrefillRunResponse& message) {
+    switch (message.message_case()) {
+      case v1::PrefillRunResponse::kAccepted:
+        accepted_ = true;
+        events_.on_accepted(message.accepted().prefill_incarnation());
+        break;
+      case v1::PrefillRunResponse::kStarted:
+        events_.on_started();
+        break;
+      case v1::PrefillRunResponse::kFinished: {
+        const v1::PrefillRunResponse::Finished& finished = message.finished();
+        events_.on_finished({.first_token = finished.first_token_id(),
+                             .payload_bytes = static_cast<int64_t>(finished.payload_bytes()),
+                             .queued = std::chrono::microseconds(finished.queue_us()),
+                             .computed = std::chrono::microseconds(finished.compute_us())});
+        break;
+      }
+      case v1::PrefillRunResponse::MESSAGE_NOT_SET:
+        break;
+    }
+  }
+
+  void OnDone(absl::Status status, bool kept) {
+    if (!accepted_ && !status.ok()) {
+      Incarnation incarnation = 0;
+      {
+        MutexLock lock(mutex_);
+        incarnation = agreement_.incarnation;
+        stream_.reset();
+      }
+      link_->Forget(incarnation);
+      // The agreement was with an earlier process at that address: ask the one that is there now.
+      if (kept && absl::IsFailedPrecondition(status) && !cancelled()) {
+        Start(/*incarnation=*/0);
+        return;
+      }
+    }
+    EndWith(std::move(status));
+  }
+
+  void EndWith(absl::Status status) {
+    PrefillEvents events = std::move(events_);
+    events_ = {};
+    events.on_end(std::move(status));
+  }
+
+  const std::shared_ptr<const Shared> shared_;
+  const std::shared_ptr<Link> link_;
+  const PrefillOpen open_;
+  PrefillEvents events_;  // callbacks only, as is accepted_
+  bool accepted_ = false;
+
+  Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  Agreement agreement_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null before the agreement
+};
+
+GrpcPrefillClient::GrpcPrefillClient(kvtransfer::Manifest manifest,
+                                     std::function<v1::WorkerRef()> self, WorkerMetrics& metrics)
+    : shared_(std::make_shared<const Shared>(
+          Shared{manifest, kvtransfer::SemanticsHash(manifest), std::move(self), metrics})) {}
+
+GrpcPrefillClient::~GrpcPrefillClient() = default;
+
+std::shared_ptr<GrpcPrefillClient::Link> GrpcPrefillClient::LinkTo(const std::string& address) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Link>& link = links_[address];
+  if (link == nullptr) link = std::make_shared<Link>(address, shared_);
+  return link;
+}
+
+std::shared_ptr<PrefillCall> GrpcPrefillClient::Open(const Peer& peer, PrefillOpen open,
+                                                     PrefillEvents events) {
+  auto call =
+      std::make_shared<Call>(shared_, LinkTo(peer.address), std::move(open), std::move(events));
+  call->Start(peer.incarnation);
+  return call;
+}
+
+}  // namespace baton::decode

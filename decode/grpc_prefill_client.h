@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/worker.pb.h"
+#include "common/mutex.h"
+#include "common/worker_metrics.h"
+#include "decode/prefill_client.h"
+#include "kvtransfer/manifest.h"
+
+namespace baton::decode {
+
+// Prefill.Run over gRPC. Before the first attempt at a prefill worker, and whenever it has another
+// incarnation, the manifests are compared (WorkerControl.Handshake); the result is kept.
+// Thread-safe.
+class GrpcPrefillClient final : public PrefillClient {
+ public:
+  // `self` says who this worker is, as advertised. `metrics` outlives every call's on_end.
+  GrpcPrefillClient(kvtransfer::Manifest manifest, std::function<v1::WorkerRef()> self,
+                    WorkerMetrics& metrics);
+  ~GrpcPrefillClient() override;
+
+  std::shared_ptr<PrefillCall> Open(const Peer& peer, PrefillOpen open,
+                                    PrefillEvents events) override;
+
+ private:
+  // What all calls need; kept by each, so that they may outlive the client.
+  struct Shared;
+  class Link;
+  class Call;
+
+  std::shared_ptr<Link> LinkTo(const std::string& address);
+
+  const std::shared_ptr<const Shared> shared_;
+  Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::decode

@@ -1,0 +1,159 @@
+#include "decode/worker.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/worker_host.h"
+#include "common/status_macros.h"
+#include "common/ticker.h"
+#include "common/worker_metrics.h"
+#include "decode/grpc_prefill_client.h"
+#include "decode/service.h"
+#include "engine/model_identity.h"
+#include "engine/options_config.h"
+#include "kvtransfer/executor.h"
+#include "kvtransfer/grpc/handshake.h"
+#include "kvtransfer/grpc/transfer_service.h"
+#include "kvtransfer/manifest.h"
+#include "kvtransfer/receiver.h"
+
+namespace baton::decode {
+namespace {
+
+constexpr std::chrono::milliseconds kTickPeriod{250};
+constexpr char kTransport[] = "grpc";
+
+kvtransfer::Manifest MakeManifest(const engine::Engine& engine,
+                                  const engine::ModelIdentity& identity) {
+  kvtransfer::Manifest manifest;
+  manifest.semantics = engine.semantics();
+  manifest.semantics.emplace_back("tokenizer", absl::StrCat(absl::Hex(identity.tokenizer_hash)));
+  manifest.layout = engine.geometry().layout();
+  manifest.page_tokens = static_cast<uint32_t>(engine.geometry().options.page_tokens);
+  manifest.rollback_rows = static_cast<uint32_t>(engine.geometry().options.rollback_rows);
+  manifest.transports = {kTransport};
+  return manifest;
+}
+
+DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) {
+  DecoderOptions options;
+  options.admission = {.waiting = static_cast<size_t>(config.queue_limit),
+                       .waiting_per_prefill = static_cast<size_t>(config.queue_limit_per_prefill)};
+  options.chunks = engine::MakeChunkLimits(config.engine);
+  options.incarnation = incarnation;
+  options.transport = kTransport;
+  options.local_prefill_tokens = config.local_prefill_tokens;
+  options.growth_tokens = config.growth_tokens;
+  options.accept_timeout = config.accept_timeout;
+  options.queue_timeout = config.queue_timeout;
+  options.handoff_timeout = config.handoff_timeout;
+  return options;
+}
+
+}  // namespace
+
+// Members are destroyed from the last to the first: who calls goes before who is called.
+struct DecodeWorker::Impl {
+  Impl(const DecodeConfig& config, std::unique_ptr<engine::Engine> loaded,
+       const engine::ModelIdentity& identity)
+      : engine(std::move(loaded)),
+        manifest(MakeManifest(*engine, identity)),
+        host(config.host, metrics),
+        receiver(kvtransfer::MakeReceiver(&transfer_thread)),
+        transfer_service(receiver.get(), &transfer_thread),
+        prefill_client(
+            manifest, [this] { return host.self(); }, worker_metrics),
+        decoder(MakeOptions(config, host.incarnation()), *engine, *receiver, prefill_client,
+                worker_metrics),
+        service(decoder, [this] { return host.self(); }) {}
+
+  rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
+
+  Metrics metrics{"decode"};
+  WorkerMetrics worker_metrics{metrics};
+  const std::unique_ptr<engine::Engine> engine;
+  const kvtransfer::Manifest manifest;
+  rpc::WorkerHost host;
+  kvtransfer::TransferThread transfer_thread;
+  const std::unique_ptr<kvtransfer::Receiver> receiver;
+  kvtransfer::TransferService transfer_service;
+  GrpcPrefillClient prefill_client;
+  Decoder decoder;
+  DecodeService service;
+  Metrics::Reader occupancy;
+  Metrics::Reader requests;
+  std::unique_ptr<Ticker> ticker;
+  bool stopped = false;
+};
+
+rpc::WorkerHost::Role DecodeWorker::Impl::MakeRole(const engine::ModelIdentity& identity) {
+  rpc::WorkerHost::Role role;
+  role.info.set_role(v1::WORKER_ROLE_DECODE);
+  role.info.set_model(identity.name);
+  role.info.set_semantics_hash(kvtransfer::SemanticsHash(manifest));
+  role.info.set_tokenizer_hash(identity.tokenizer_hash);
+  role.info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
+  role.load = [this] {
+    const DecoderLoad load = decoder.load();
+    v1::WorkerLoad proto;
+    proto.set_running_requests(static_cast<uint32_t>(load.running));
+    proto.set_queued_requests(static_cast<uint32_t>(load.waiting));
+    proto.set_queued_tokens(static_cast<uint64_t>(load.waiting_tokens));
+    proto.set_pages_total(static_cast<uint64_t>(load.cache.pages_total));
+    proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free));
+    return proto;
+  };
+  role.handshake = [this](const v1::HandshakeRequest& request) {
+    return kvtransfer::AnswerHandshake(manifest, request);
+  };
+  role.on_drain = [this] { decoder.Drain(Clock::Duration(0)); };
+  role.services = {&service, transfer_service.service()};
+  role.service_names = {"baton.v1.Decode", "baton.v1.Transfer"};
+  return role;
+}
+
+DecodeWorker::DecodeWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+DecodeWorker::~DecodeWorker() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
+                         engine::MakeEngineOptions(config.engine));
+  BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
+                         engine::ReadModelIdentity(options.model_dir));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
+  auto impl = std::make_unique<Impl>(config, std::move(engine), identity);
+  Impl* worker = impl.get();
+  std::unique_ptr<DecodeWorker> started(new DecodeWorker(std::move(impl)));
+  worker->occupancy =
+      worker->worker_metrics.ExportOccupancy([worker] { return worker->decoder.load().cache; });
+  worker->requests = worker->worker_metrics.ExportRequests([worker] {
+    const DecoderLoad load = worker->decoder.load();
+    return WorkerMetrics::RequestCounts{.running = load.running, .waiting = load.waiting};
+  });
+  worker->ticker = std::make_unique<Ticker>(kTickPeriod, [worker] { worker->decoder.Tick(); });
+  BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
+  return started;
+}
+
+std::string DecodeWorker::address() const { return impl_->host.self().address(); }
+std::string DecodeWorker::ListeningLine() const { return impl_->host.ListeningLine(); }
+DecoderLoad DecodeWorker::load() const { return impl_->decoder.load(); }
+const Metrics& DecodeWorker::metrics() const { return impl_->metrics; }
+absl::Status DecodeWorker::AuditCache() const { return impl_->engine->AuditCache(); }
+
+bool DecodeWorker::Drain(Clock::Duration timeout) {
+  impl_->host.SetNotReady();
+  return impl_->decoder.Drain(timeout);
+}
+
+void DecodeWorker::Stop() {
+  if (std::exchange(impl_->stopped, true)) return;
+  impl_->host.SetNotReady();
+  impl_->ticker.reset();
+  impl_->decoder.Stop(absl::UnavailableError("the decode worker shuts down"));
+  impl_->transfer_service.Stop();
+  impl_->host.Shutdown(std::chrono::seconds(1));  // for the statuses of what was ended
+}
+
+}  // namespace baton::decode

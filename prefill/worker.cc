@@ -1,0 +1,154 @@
+#include "prefill/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/worker_host.h"
+#include "common/status_macros.h"
+#include "common/ticker.h"
+#include "common/worker_metrics.h"
+#include "engine/model_identity.h"
+#include "engine/options_config.h"
+#include "kvtransfer/grpc/handshake.h"
+#include "kvtransfer/grpc/transfer_client.h"
+#include "kvtransfer/manifest.h"
+#include "kvtransfer/sender.h"
+#include "prefill/service.h"
+
+namespace baton::prefill {
+namespace {
+
+constexpr std::chrono::milliseconds kTickPeriod{250};
+constexpr char kTransport[] = "grpc";
+
+kvtransfer::Manifest MakeManifest(const engine::Engine& engine,
+                                  const engine::ModelIdentity& identity) {
+  kvtransfer::Manifest manifest;
+  manifest.semantics = engine.semantics();
+  manifest.semantics.emplace_back("tokenizer", absl::StrCat(absl::Hex(identity.tokenizer_hash)));
+  manifest.layout = engine.geometry().layout();
+  manifest.page_tokens = static_cast<uint32_t>(engine.geometry().options.page_tokens);
+  manifest.rollback_rows = static_cast<uint32_t>(engine.geometry().options.rollback_rows);
+  manifest.transports = {kTransport};
+  return manifest;
+}
+
+PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnation) {
+  PrefillerOptions options;
+  options.start.queue = static_cast<size_t>(config.queue_limit);
+  options.start.ungranted_pages =
+      std::max<int64_t>(1, config.engine.pages * config.max_ungranted / 100);
+  options.start.ungranted_sequences = std::max(1, config.engine.slots * config.max_ungranted / 100);
+  options.chunks = engine::MakeChunkLimits(config.engine);
+  options.incarnation = incarnation;
+  options.transport = kTransport;
+  options.grant_timeout = config.grant_timeout;
+  options.handoff_timeout = config.handoff_timeout;
+  return options;
+}
+
+}  // namespace
+
+// Members are destroyed from the last to the first: who calls goes before who is called.
+struct PrefillWorker::Impl {
+  Impl(const PrefillConfig& config, std::unique_ptr<engine::Engine> loaded,
+       const engine::ModelIdentity& identity)
+      : engine(std::move(loaded)),
+        manifest(MakeManifest(*engine, identity)),
+        host(config.host, metrics),
+        sender(kvtransfer::MakeSender({}, kvtransfer::MakeGrpcTransport())),
+        prefiller(MakeOptions(config, host.incarnation()), *engine, *sender, worker_metrics),
+        service({.incarnation = host.incarnation(),
+                 .semantics_hash = kvtransfer::SemanticsHash(manifest),
+                 .transport = kTransport},
+                prefiller) {}
+
+  rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
+
+  Metrics metrics{"prefill"};
+  WorkerMetrics worker_metrics{metrics};
+  const std::unique_ptr<engine::Engine> engine;
+  const kvtransfer::Manifest manifest;
+  rpc::WorkerHost host;
+  const std::unique_ptr<kvtransfer::Sender> sender;
+  Prefiller prefiller;
+  PrefillService service;
+  Metrics::Reader occupancy;
+  Metrics::Reader requests;
+  std::unique_ptr<Ticker> ticker;
+  bool stopped = false;
+};
+
+rpc::WorkerHost::Role PrefillWorker::Impl::MakeRole(const engine::ModelIdentity& identity) {
+  rpc::WorkerHost::Role role;
+  role.info.set_role(v1::WORKER_ROLE_PREFILL);
+  role.info.set_model(identity.name);
+  role.info.set_semantics_hash(kvtransfer::SemanticsHash(manifest));
+  role.info.set_tokenizer_hash(identity.tokenizer_hash);
+  role.info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
+  role.load = [this] {
+    const PrefillerLoad load = prefiller.load();
+    v1::WorkerLoad proto;
+    proto.set_running_requests(static_cast<uint32_t>(load.running));
+    proto.set_queued_requests(static_cast<uint32_t>(load.waiting));
+    proto.set_queued_tokens(static_cast<uint64_t>(load.waiting_tokens));
+    proto.set_pages_total(static_cast<uint64_t>(load.cache.pages_total));
+    proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free));
+    return proto;
+  };
+  role.handshake = [this](const v1::HandshakeRequest& request) {
+    absl::StatusOr<v1::HandshakeResponse> answer = kvtransfer::AnswerHandshake(manifest, request);
+    worker_metrics.handshakes[OutcomeOf(answer.status())].Increment();
+    return answer;
+  };
+  role.on_drain = [this] { prefiller.Drain(Clock::Duration(0)); };
+  role.services = {&service};
+  role.service_names = {"baton.v1.Prefill"};
+  return role;
+}
+
+PrefillWorker::PrefillWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+PrefillWorker::~PrefillWorker() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const PrefillConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
+                         engine::MakeEngineOptions(config.engine));
+  BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
+                         engine::ReadModelIdentity(options.model_dir));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
+  auto impl = std::make_unique<Impl>(config, std::move(engine), identity);
+  Impl* worker = impl.get();
+  std::unique_ptr<PrefillWorker> started(new PrefillWorker(std::move(impl)));
+  worker->occupancy =
+      worker->worker_metrics.ExportOccupancy([worker] { return worker->prefiller.load().cache; });
+  worker->requests = worker->worker_metrics.ExportRequests([worker] {
+    const PrefillerLoad load = worker->prefiller.load();
+    return WorkerMetrics::RequestCounts{.running = load.running, .waiting = load.waiting};
+  });
+  worker->ticker = std::make_unique<Ticker>(kTickPeriod, [worker] { worker->prefiller.Tick(); });
+  BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
+  return started;
+}
+
+std::string PrefillWorker::address() const { return impl_->host.self().address(); }
+std::string PrefillWorker::ListeningLine() const { return impl_->host.ListeningLine(); }
+PrefillerLoad PrefillWorker::load() const { return impl_->prefiller.load(); }
+const Metrics& PrefillWorker::metrics() const { return impl_->metrics; }
+absl::Status PrefillWorker::AuditCache() const { return impl_->engine->AuditCache(); }
+
+bool PrefillWorker::Drain(Clock::Duration timeout) {
+  impl_->host.SetNotReady();
+  return impl_->prefiller.Drain(timeout);
+}
+
+void PrefillWorker::Stop() {
+  if (std::exchange(impl_->stopped, true)) return;
+  impl_->host.SetNotReady();
+  impl_->ticker.reset();
+  impl_->prefiller.Stop(absl::UnavailableError("the prefill worker shuts down"));
+  impl_->host.Shutdown(std::chrono::seconds(1));  // for the statuses of what was ended
+}
+
+}  // namespace baton::prefill
