@@ -31,7 +31,7 @@ struct PagedPool {
 
 // Entry j of a sequence lies in page pages[j / entries_per_page].
 struct PageTable {
-  std::span<const int32_t> pages;
+  std::span<const int32_t> pages = {};
 };
 
 // Position-indexed ring of fixed-width rows: position p lies in row p % rows. Rows that fell out of

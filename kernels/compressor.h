@@ -30,7 +30,7 @@ struct PoolEntriesParams {
   int64_t first_entry = 0;        // entry of output row 0
   int64_t chunk_start = 0;        // position of chunk row 0
   MatrixView<const float> chunk;  // rows of this call, gate with its bias
-  RowRing<float> ring;            // rows of positions before chunk_start
+  RowRing<float> ring = {};       // rows of positions before chunk_start
   MatrixView<BFloat16> pooled;    // out [entries, head_dim]
 };
 void PoolEntries(const PoolEntriesParams& params, ThreadPool& pool);

@@ -18,15 +18,15 @@ namespace baton::kernels {
 //   head_dim 128 (index): Hadamard128, then under kReference FakeQuantFp4;
 // and EncodeEntry in the pool's format.
 struct StoreEntriesParams {
-  MatrixView<const BFloat16> pooled;  // [entries, head_dim]
-  int64_t first_entry = 0;            // entry of row 0
-  int ratio = 0;                      // tokens an entry
-  std::span<const float> weight;      // [head_dim]
+  MatrixView<const BFloat16> pooled;   // [entries, head_dim]
+  int64_t first_entry = 0;             // entry of row 0
+  int ratio = 0;                       // tokens an entry
+  std::span<const float> weight = {};  // [head_dim]
   float eps = 1e-6f;
   const RopeTable* rope = nullptr;
   Numerics numerics = Numerics::kReference;
-  PagedPool pool;
-  PageTable pages;  // covers all entries
+  PagedPool pool = {};
+  PageTable pages = {};  // covers all entries
 };
 void StoreEntries(const StoreEntriesParams& params, ThreadPool& pool);
 

@@ -26,8 +26,8 @@ inline constexpr int kMixes = 2 * kStreams + kStreams * kStreams;  // pre, post,
 struct HcPreParams {
   MatrixView<const BFloat16> streams;  // X [rows, 4 D]
   const PackedMatrix* fn = nullptr;    // FP32 [24, 4 D]
-  std::span<const float> scale;        // [3]
-  std::span<const float> base;         // [24]
+  std::span<const float> scale = {};   // [3]
+  std::span<const float> base = {};    // [24]
   int iterations = 20;
   float norm_eps = 1e-6f;
   float hc_eps = 1e-6f;
@@ -52,7 +52,7 @@ struct HcHeadParams {
   MatrixView<const BFloat16> streams;  // X [rows, 4 D]
   const PackedMatrix* fn = nullptr;    // FP32 [4, 4 D]
   float scale = 0;
-  std::span<const float> base;  // [4]
+  std::span<const float> base = {};  // [4]
   float norm_eps = 1e-6f;
   float hc_eps = 1e-6f;
   MatrixView<BFloat16> x;  // out [rows, D]

@@ -39,8 +39,8 @@ struct IndexSelectParams {
   MatrixView<const BFloat16> w;  // [rows, heads] from ScaleIndexWeights
   int heads = 0;
   int64_t start = 0;
-  PagedPool keys;
-  PageTable pages;
+  PagedPool keys = {};
+  PageTable pages = {};
   MatrixView<int32_t> selected;  // out [rows, topk]: ascending, -1 padding at the end
 };
 

@@ -23,7 +23,7 @@ struct MoeParams {
   MatrixView<const BFloat16> x;       // [rows, D], quantised (RmsNormParams::y_quantized)
   MatrixView<const int32_t> experts;  // [rows, k], ascending ids (Router)
   MatrixView<const float> weights;    // [rows, k]
-  std::span<const ExpertWeights> routed;
+  std::span<const ExpertWeights> routed = {};
   const ExpertWeights* shared = nullptr;
   float limit = 10;
   MatrixView<BFloat16> out;  // [rows, D]

@@ -13,9 +13,9 @@ namespace baton::kernels {
 // scores without bias, divided by their sum, times `scale`. FP32.
 struct RouterParams {
   MatrixView<const float> logits;            // [rows, experts]
-  std::span<const float> bias;               // [experts]; empty in hash layers
+  std::span<const float> bias = {};          // [experts]; empty in hash layers
   MatrixView<const int32_t> hash_experts{};  // [vocabulary, k]; null in score layers
-  std::span<const int32_t> tokens;           // [rows]; read in hash layers only
+  std::span<const int32_t> tokens = {};      // [rows]; read in hash layers only
   float scale = 1;
   MatrixView<int32_t> experts;  // out [rows, k], ascending ids; ties go to the lower id
   MatrixView<float> weights;    // out [rows, k]

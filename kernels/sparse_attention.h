@@ -20,13 +20,13 @@ namespace baton::kernels {
 struct SparseAttentionParams {
   MatrixView<const BFloat16> q;  // [rows, heads * head_dim]
   int heads = 0;
-  std::span<const float> sinks;  // [heads]
-  float scale = 0;               // head_dim^-0.5
-  int64_t start = 0;             // position of row 0
+  std::span<const float> sinks = {};  // [heads]
+  float scale = 0;                    // head_dim^-0.5
+  int64_t start = 0;                  // position of row 0
   int window = 128;
 
   MatrixView<const BFloat16> chunk;  // [rows, head_dim]: window rows of this call
-  RowRing<BFloat16> ring;            // window rows of positions before start
+  RowRing<BFloat16> ring = {};       // window rows of positions before start
 
   // Compressed entries. ratio 0: none (window only). Otherwise row i attends selected.Row(i) up to
   // the first -1, or, when selected is null, all entries j < floor((t + 1) / ratio).

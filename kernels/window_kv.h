@@ -15,8 +15,8 @@ namespace baton::kernels {
 // RMSNorm(weight), rotation of the last 64 channels, and under kReference FakeQuantFp8 with groups
 // of 64 on the channels before them.
 struct WindowKvParams {
-  MatrixView<BFloat16> kv;        // [rows, head_dim]
-  std::span<const float> weight;  // [head_dim]
+  MatrixView<BFloat16> kv;             // [rows, head_dim]
+  std::span<const float> weight = {};  // [head_dim]
   float eps = 1e-6f;
   MatrixView<const float> rope;  // [rows, 64]
   Numerics numerics = Numerics::kReference;
