@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kMagic = 0x46564B42;  // "BKVF" in memory
 constexpr uint16_t kVersion = 1;
 constexpr size_t kChecksumAt = 12;
+constexpr size_t kSequenceAt = 56;
 constexpr size_t kChecksumEnd = kChecksumAt + sizeof(uint32_t);
 
 // Little-endian whatever the machine's order.
@@ -216,6 +217,11 @@ size_t EncodeFrame(const FrameHeader& header, std::span<const Segment> segments,
   }
   Writer(buffer.data() + kChecksumAt).Put(crc);
   return bytes;
+}
+
+uint64_t PeekSequence(std::span<const std::byte> frame) {
+  if (frame.size() < kFrameHeaderBytes) return 0;
+  return Reader(frame.subspan(kSequenceAt)).Get<uint64_t>();
 }
 
 absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame) {

@@ -58,6 +58,10 @@ using GatherFn = std::function<void(const RecordRange& range, std::span<std::byt
 size_t EncodeFrame(const FrameHeader& header, std::span<const Segment> segments,
                    const GatherFn& gather, std::span<std::byte> buffer);
 
+// The sequence field of bytes that may be anything, unverified; 0 when they are too few. Lets both
+// ends of a connection check that they speak of the same frame.
+uint64_t PeekSequence(std::span<const std::byte> frame);
+
 // Parses and verifies bytes that may be anything. DATA_LOSS naming the first field that is wrong
 // (with what it is and what it should be). The view refers to `frame`. Ranges are non-empty and
 // within int64; whether they belong to an attempt is the receiver's question.

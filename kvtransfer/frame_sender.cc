@@ -22,9 +22,10 @@ FrameSender::FrameSender(const SenderOptions& options, std::unique_ptr<Transport
       clock_(clock),
       transport_(std::move(transport)),
       frame_bytes_(std::min(options.frame_bytes, transport_->capabilities().max_frame_bytes)),
+      peer_frames_(std::min(options.peer_frames, transport_->capabilities().max_frames_in_flight)),
       buffers_(transport_.get(), frame_bytes_, static_cast<size_t>(options.peer_frames)) {
   BATON_CHECK(options.send_tokens > 0 && options.attempt_frames > 0 && options.resends >= 0);
-  BATON_CHECK(options.peer_frames >= options.attempt_frames);
+  BATON_CHECK(peer_frames_ > 0) << options.peer_frames;
   transport_->SetWakeup([this] { Wake(); });
 }
 
@@ -316,8 +317,7 @@ absl::Status FrameSender::Gather(Draft& draft) {
 
 bool FrameSender::MaySend(const Outbound& outbound) const {
   return !outbound.ending && (outbound.plan.has_frame() || !outbound.resend.empty()) &&
-         outbound.in_flight < options_.attempt_frames &&
-         outbound.peer->in_flight < options_.peer_frames;
+         outbound.in_flight < options_.attempt_frames && outbound.peer->in_flight < peer_frames_;
 }
 
 void FrameSender::CountInFlight(Outbound& outbound, int by) {

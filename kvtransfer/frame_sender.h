@@ -106,6 +106,7 @@ class FrameSender : public Sender {
 
   const std::unique_ptr<Transport> transport_;
   const size_t frame_bytes_;
+  const int peer_frames_;
 
   // Transfer thread only.
   FrameBuffers buffers_;

@@ -35,8 +35,9 @@ inline constexpr int kFrameVerdictCount = 4;
 std::string_view FrameVerdictName(FrameVerdict verdict);
 
 struct TransportCapabilities {
-  std::string name;            // as in Manifest::transports
-  size_t max_frame_bytes = 0;  // header, table and payload together
+  std::string name;              // as in Manifest::transports
+  size_t max_frame_bytes = 0;    // header, table and payload together
+  int max_frames_in_flight = 0;  // per endpoint; the caller keeps to it
   // How often Poll must be called while posts are outstanding although no wake-up came; zero for
   // transports that always wake.
   std::chrono::nanoseconds poll_interval{0};
@@ -55,11 +56,12 @@ struct PostRequest {
 struct Completion {
   uint64_t post = 0;
   // OK: the receiver answered, see `verdict`. UNAVAILABLE: the peer cannot be reached or died.
-  // CANCELLED: by Cancel. Whatever it is, from now on the transport neither reads the frame nor
-  // delivers it; when it is not OK the frame may or may not have been delivered before.
+  // CANCELLED: by Cancel. Whatever it is, the transport never reads the frame again. When it is not
+  // OK the frame may or may not have reached the receiver, whose own fence (Receiver::Abort)
+  // decides whether it is still written.
   absl::Status status{};
   FrameVerdict verdict = FrameVerdict::kAccepted;  // of an OK completion
-  std::string detail;                              // names what is wrong; empty when accepted
+  std::string detail{};                            // names what is wrong; empty when accepted
 };
 
 class Transport {

@@ -22,6 +22,7 @@ class FaultTransport final : public Transport {
         plan_(std::move(plan)),
         clock_(clock),
         capabilities_(inner_->capabilities()) {
+    capabilities_.max_frames_in_flight /= 2;  // each may be delivered twice
     if (capabilities_.poll_interval.count() == 0) {
       capabilities_.poll_interval = std::chrono::milliseconds(1);
     }

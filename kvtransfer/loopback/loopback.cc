@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/gate.h"
 #include "common/mutex.h"
+#include "kvtransfer/completion_queue.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -42,10 +43,7 @@ struct Delivery {
 // What deliveries share with the transport; outlives it as long as an executor holds tasks.
 class Outstanding {
  public:
-  void SetWakeup(std::function<void()> wakeup) {
-    MutexLock lock(mutex_);
-    wakeup_ = std::move(wakeup);
-  }
+  CompletionQueue& completions() { return completions_; }
 
   void Add(std::shared_ptr<Delivery> delivery) {
     MutexLock lock(mutex_);
@@ -74,11 +72,6 @@ class Outstanding {
     CompleteLocked(*delivery, {.post = post, .status = absl::CancelledError("cancelled")});
   }
 
-  std::vector<Completion> Take() {
-    MutexLock lock(mutex_);
-    return std::exchange(completions_, {});
-  }
-
   bool empty() {
     MutexLock lock(mutex_);
     return deliveries_.empty();
@@ -89,15 +82,12 @@ class Outstanding {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     delivery.state = Delivery::kDone;
     deliveries_.erase(completion.post);
-    completions_.push_back(std::move(completion));
-    // Under the lock, so that nothing wakes a sender after its last completion.
-    if (wakeup_ != nullptr) wakeup_();
+    completions_.Push(std::move(completion));
   }
 
   Mutex mutex_;
-  std::function<void()> wakeup_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Delivery>> deliveries_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Completion> completions_ ABSL_GUARDED_BY(mutex_);
+  CompletionQueue completions_;
 };
 
 void Deliver(LoopbackNetwork::Routes& routes, Outstanding& outstanding, Delivery& delivery) {
@@ -120,13 +110,13 @@ class LoopbackTransport final : public Transport {
   ~LoopbackTransport() override {
     BATON_CHECK(outstanding_->empty()) << "destroyed with posts outstanding";
     BATON_CHECK(regions_.empty()) << regions_.size() << " regions were not released";
-    outstanding_->SetWakeup(nullptr);
+    outstanding_->completions().SetWakeup(nullptr);
   }
 
   const TransportCapabilities& capabilities() const override { return capabilities_; }
 
   void SetWakeup(std::function<void()> wakeup) override {
-    outstanding_->SetWakeup(std::move(wakeup));
+    outstanding_->completions().SetWakeup(std::move(wakeup));
   }
 
   absl::StatusOr<RegionId> Register(std::span<std::byte> memory) override {
@@ -151,7 +141,7 @@ class LoopbackTransport final : public Transport {
     });
   }
 
-  std::vector<Completion> Poll() override { return outstanding_->Take(); }
+  std::vector<Completion> Poll() override { return outstanding_->completions().Take(); }
   void Cancel(uint64_t post) override { outstanding_->Cancel(post); }
 
  private:

@@ -1,0 +1,197 @@
+#include "kvtransfer/grpc/transfer_client.h"
+
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "baton/v1/transfer.grpc.pb.h"
+#include "common/base/check.h"
+#include "common/mutex.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/client_stream.h"
+#include "kvtransfer/completion_queue.h"
+#include "kvtransfer/frame.h"
+#include "kvtransfer/grpc/limits.h"
+#include "kvtransfer/grpc/verdict_proto.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+using PushCall = rpc::BidiCall<v1::PushRequest, v1::PushResponse>;
+
+// One Transfer.Push call. Kept alive by its callbacks until it has ended.
+struct Stream {
+  struct Sent {
+    uint64_t post = 0;
+    uint64_t sequence = 0;  // as the frame says, for the server to repeat
+  };
+  std::string endpoint;
+  std::shared_ptr<PushCall> call;
+  std::deque<Sent> unanswered;  // answers come in the same order
+  bool done = false;            // completes nothing any more
+};
+
+// What gRPC's callbacks share with the transport.
+class Streams : public std::enable_shared_from_this<Streams> {
+ public:
+  CompletionQueue& completions() { return completions_; }
+
+  // The endpoint's stream with `sent` added to it, opened if there is none.
+  std::shared_ptr<Stream> Add(const std::string& endpoint, Stream::Sent sent);
+  void Cancel(uint64_t post);
+  // Ends every stream and waits until gRPC calls nothing of this any more.
+  void Close();
+
+ private:
+  std::shared_ptr<Stream> OpenLocked(const std::string& endpoint)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnAnswer(Stream& stream, v1::PushResponse response);
+  void OnDone(Stream& stream, const absl::Status& status);
+
+  CompletionQueue completions_;
+  Mutex mutex_;
+  CondVar all_done_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Stream>> by_endpoint_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_post_ ABSL_GUARDED_BY(mutex_);
+  int live_ ABSL_GUARDED_BY(mutex_) = 0;  // streams whose OnDone is still to come
+};
+
+std::shared_ptr<Stream> Streams::Add(const std::string& endpoint, Stream::Sent sent) {
+  MutexLock lock(mutex_);
+  const auto it = by_endpoint_.find(endpoint);
+  const std::shared_ptr<Stream> stream =
+      it == by_endpoint_.end() ? OpenLocked(endpoint) : it->second;
+  stream->unanswered.push_back(sent);
+  const bool added = by_post_.try_emplace(sent.post, stream).second;
+  BATON_CHECK(added) << "post " << sent.post << " is outstanding";
+  return stream;
+}
+
+std::shared_ptr<Stream> Streams::OpenLocked(const std::string& endpoint) {
+  auto stream = std::make_shared<Stream>();
+  stream->endpoint = endpoint;
+  const std::shared_ptr<Streams> self = shared_from_this();
+  stream->call = PushCall::Create(
+      kMaxUnansweredFrames,
+      {.on_message =
+           [self, stream](v1::PushResponse&& response) {
+             self->OnAnswer(*stream, std::move(response));
+           },
+       .on_done = [self, stream](absl::Status status) { self->OnDone(*stream, status); }});
+  v1::Transfer::Stub stub(rpc::MakeChannel(endpoint, rpc::ChannelKind::kBulk));
+  stream->call->Start([&stub](grpc::ClientContext* context, auto* reactor) {
+    stub.async()->Push(context, reactor);
+  });
+  by_endpoint_[endpoint] = stream;
+  ++live_;
+  return stream;
+}
+
+void Streams::OnAnswer(Stream& stream, v1::PushResponse response) {
+  Completion completion;
+  {
+    MutexLock lock(mutex_);
+    if (stream.done) return;
+    const std::optional<FrameVerdict> verdict = VerdictFromProto(response.verdict());
+    if (stream.unanswered.empty() || !verdict.has_value() ||
+        response.frame_sequence() != stream.unanswered.front().sequence) {
+      // Not the protocol: whatever is outstanding fails when the call has ended.
+      stream.call->Cancel();
+      return;
+    }
+    completion = {.post = stream.unanswered.front().post, .verdict = *verdict};
+    stream.unanswered.pop_front();
+    by_post_.erase(completion.post);
+  }
+  completion.detail = std::move(*response.mutable_detail());
+  completions_.Push(std::move(completion));
+}
+
+void Streams::OnDone(Stream& stream, const absl::Status& status) {
+  std::deque<Stream::Sent> failed;
+  {
+    MutexLock lock(mutex_);
+    stream.done = true;
+    failed = std::exchange(stream.unanswered, {});
+    for (const Stream::Sent& sent : failed) by_post_.erase(sent.post);
+    const auto it = by_endpoint_.find(stream.endpoint);
+    if (it != by_endpoint_.end() && it->second.get() == &stream) by_endpoint_.erase(it);
+  }
+  const absl::Status failure = absl::UnavailableError(
+      absl::StrCat("stream to ", stream.endpoint, " ended: ", status.ToString()));
+  for (const Stream::Sent& sent : failed) completions_.Push({.post = sent.post, .status = failure});
+  MutexLock lock(mutex_);
+  --live_;
+  all_done_.NotifyAll();
+}
+
+void Streams::Cancel(uint64_t post) {
+  std::shared_ptr<PushCall> call;
+  {
+    MutexLock lock(mutex_);
+    const auto it = by_post_.find(post);
+    if (it == by_post_.end()) return;
+    Stream& stream = *it->second;
+    call = stream.call;
+    const auto current = by_endpoint_.find(stream.endpoint);
+    if (current != by_endpoint_.end() && current->second.get() == &stream) {
+      by_endpoint_.erase(current);  // the next post opens another
+    }
+  }
+  call->Cancel();
+}
+
+void Streams::Close() {
+  std::vector<std::shared_ptr<PushCall>> calls;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [endpoint, stream] : by_endpoint_) calls.push_back(stream->call);
+  }
+  for (const auto& call : calls) call->Cancel();
+  {
+    MutexLock lock(mutex_);
+    while (live_ > 0) all_done_.Wait(mutex_);
+  }
+  completions_.SetWakeup(nullptr);
+}
+
+class GrpcTransport final : public Transport {
+ public:
+  ~GrpcTransport() override { streams_->Close(); }
+
+  const TransportCapabilities& capabilities() const override { return capabilities_; }
+  void SetWakeup(std::function<void()> wakeup) override {
+    streams_->completions().SetWakeup(std::move(wakeup));
+  }
+
+  // Frames are copied into messages: there is nothing to register.
+  absl::StatusOr<RegionId> Register(std::span<std::byte>) override { return RegionId{1}; }
+  void Release(RegionId) override {}
+
+  void Post(const PostRequest& request) override {
+    BATON_CHECK(request.frame.size() <= kMaxGrpcFrameBytes) << request.frame.size();
+    v1::PushRequest message;
+    message.set_frame(request.frame.data(), request.frame.size());
+    const std::shared_ptr<Stream> stream =
+        streams_->Add(std::string(request.endpoint), {request.post, PeekSequence(request.frame)});
+    // When the call has just ended, its OnDone completes the post.
+    stream->call->Write(std::move(message));
+  }
+
+  std::vector<Completion> Poll() override { return streams_->completions().Take(); }
+  void Cancel(uint64_t post) override { streams_->Cancel(post); }
+
+ private:
+  const TransportCapabilities capabilities_{.name = "grpc",
+                                            .max_frame_bytes = kMaxGrpcFrameBytes,
+                                            .max_frames_in_flight = kMaxUnansweredFrames};
+  const std::shared_ptr<Streams> streams_ = std::make_shared<Streams>();
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> MakeGrpcTransport() { return std::make_unique<GrpcTransport>(); }
+
+}  // namespace baton::kvtransfer
