@@ -36,6 +36,45 @@ void AppendFloat(double value, std::string* out) {
   }
 }
 
+// Ends the parse where a limit is passed, before anything is built.
+class LimitChecker : public nlohmann::json_sax<ordered_json> {
+ public:
+  bool is_too_large() const { return is_too_large_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return Open(); }
+  bool key(string_t&) override { return Allow(++keys_of_open_.back() <= kMaxJsonKeysPerObject); }
+  bool end_object() override { return Close(); }
+  bool start_array(size_t) override { return Open(); }
+  bool end_array() override { return Close(); }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool Open() {
+    keys_of_open_.push_back(0);
+    return Allow(keys_of_open_.size() <= kMaxJsonDepth);
+  }
+  bool Close() {
+    keys_of_open_.pop_back();
+    return true;
+  }
+  bool Allow(bool is_within) {
+    is_too_large_ = !is_within;
+    return is_within;
+  }
+
+  std::vector<int> keys_of_open_;  // keys seen in each open object or array
+  bool is_too_large_ = false;
+};
+
 void Append(const ordered_json& value, std::string* out) {
   const char* separator = "";
   switch (value.type()) {
@@ -79,28 +118,15 @@ void Append(const ordered_json& value, std::string* out) {
 }  // namespace
 
 absl::StatusOr<ordered_json> ParseJson(std::string_view text) {
-  std::vector<int> keys_of_level;  // keys seen in the open object of each level
-  bool is_too_large = false;
-  const auto filter = [&](int depth, ordered_json::parse_event_t event, ordered_json&) {
-    using Event = ordered_json::parse_event_t;
-    if (depth >= kMaxJsonDepth) is_too_large = true;
-    if (event == Event::object_start && !is_too_large) {
-      keys_of_level.resize(depth + 2);
-      keys_of_level[depth + 1] = 0;
-    }
-    if (event == Event::key && !is_too_large && ++keys_of_level[depth] > kMaxJsonKeysPerObject) {
-      is_too_large = true;
-    }
-    return !is_too_large;
-  };
-  ordered_json value = ordered_json::parse(text, filter, /*allow_exceptions=*/false);
-  if (is_too_large) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kMaxJsonDepth,
-                                                   " levels or with more than ",
-                                                   kMaxJsonKeysPerObject, " keys in one object"));
+  LimitChecker limits;
+  if (!ordered_json::sax_parse(text, &limits)) {
+    return absl::InvalidArgumentError(
+        limits.is_too_large()
+            ? absl::StrCat("JSON nested deeper than ", kMaxJsonDepth, " levels or with more than ",
+                           kMaxJsonKeysPerObject, " keys in one object")
+            : "not valid JSON");
   }
-  if (value.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
-  return value;
+  return ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 std::string PythonJson(const ordered_json& value) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -10,7 +11,7 @@ namespace baton::router {
 
 // Limits of ParseJson. Copying and writing JSON recurse, and looking up keys in their order of
 // appearance is linear: without limits a small hostile text costs a stack or minutes.
-inline constexpr int kMaxJsonDepth = 128;
+inline constexpr size_t kMaxJsonDepth = 128;
 inline constexpr int kMaxJsonKeysPerObject = 1000;
 
 // JSON with the order of keys kept; of duplicate keys the last value wins, at the first's place.

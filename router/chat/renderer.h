@@ -22,7 +22,7 @@ struct RenderOptions {
   ReasoningEffort reasoning_effort = ReasoningEffort::kNone;
   // Messages that were rendered before and stand in front of the new ones: they decide how these
   // are rendered, but are not in the result, nor is BOS.
-  std::span<const Message> context;
+  std::span<const Message> context = {};
 };
 
 // The prompt for `messages` in the model's format, up to where the model starts to write. Texts of
