@@ -8,24 +8,25 @@ namespace {
 
 using kernels::EntryFormat;
 
-absl::Status NotOneOf(std::string_view flag, std::string_view value, std::string_view expected) {
+absl::Status NotOneOf(const std::string& flag, const std::string& value,
+                      const std::string& expected) {
   return absl::InvalidArgumentError(absl::StrCat(flag, " is \"", value, "\"; expected ", expected));
 }
 
-absl::StatusOr<EntryFormat> ParseKvFormat(std::string_view name) {
+absl::StatusOr<EntryFormat> ParseKvFormat(const std::string& name) {
   if (name == "bf16") return EntryFormat::kBf16;
   if (name == "fp8") return EntryFormat::kFp8Packed;
   return NotOneOf("kv-cache-dtype", name, "bf16 or fp8");
 }
 
-absl::StatusOr<EntryFormat> ParseIndexFormat(std::string_view name) {
+absl::StatusOr<EntryFormat> ParseIndexFormat(const std::string& name) {
   if (name == "bf16") return EntryFormat::kBf16;
   if (name == "fp8") return EntryFormat::kFp8Index;
   if (name == "fp4") return EntryFormat::kFp4Index;
   return NotOneOf("index-cache-dtype", name, "bf16, fp8 or fp4");
 }
 
-absl::StatusOr<Numerics> ParseNumerics(std::string_view name) {
+absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
   if (name == "reference") return Numerics::kReference;
   if (name == "exact") return Numerics::kExact;
   return NotOneOf("numerics", name, "reference or exact");
