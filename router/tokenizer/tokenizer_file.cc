@@ -41,8 +41,14 @@ bool HasType(const json& value, std::string_view type) {
 
 bool IsFalse(const json& value) { return value.is_boolean() && !value.get<bool>(); }
 
+// What stands in the file instead of what was expected. Not the whole of it: writing out JSON
+// recurses, and a hostile file may be nested very deeply.
 std::string Excerpt(const json& value) {
-  std::string text = value.dump(-1, ' ', true);
+  if (value.is_structured()) {
+    const bool is_typed = value.is_object() && Member(value, "type").is_string();
+    return is_typed ? Member(value, "type").get<std::string>() : value.type_name();
+  }
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
   if (text.size() > 120) text = absl::StrCat(text.substr(0, 117), "...");
   return text;
 }
