@@ -103,10 +103,10 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   std::map<std::string, CLI::Option*> flags;
   for (const auto& option : options) {
     const std::string name = absl::StrCat("--", option->name());
-    CLI::Option* flag =
-        option->is_switch()
-            ? app.add_flag(name)
-            : app.add_option(name, [](const CLI::results_t&) { return true; })->expected(1);
+    CLI::Option* flag = option->is_switch()
+                            ? app.add_flag(name)
+                            : app.add_option(name, [](const CLI::results_t&) { return true; })
+                                  ->type_name(option->Placeholder());
     flag->group(option->heading())
         ->description(option->Description())
         ->option_text(option->Placeholder())

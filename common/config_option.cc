@@ -172,7 +172,7 @@ std::string BoundOption::Description() const {
 
 std::string BoundOption::Placeholder() const {
   return std::visit(
-      Overloaded{[](std::string*) { return "TEXT"; }, [](bool*) { return ""; },
+      Overloaded{[](std::string*) { return "TEXT"; }, [](bool*) { return "[=BOOL]"; },
                  [](double*) { return "NUMBER"; }, [](nanoseconds*) { return "DURATION"; },
                  [](std::vector<std::string>*) { return "TEXT,..."; }, [](auto*) { return "INT"; }},
       field_);

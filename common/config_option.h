@@ -41,7 +41,7 @@ class BoundOption final : public ConfigOption {
   std::string Accepted() const;
   // For --help: what it is, default, limits and unit.
   std::string Description() const;
-  // For --help: what stands for the value, e.g. INT; empty for a switch.
+  // For --help: what stands for the value, e.g. INT.
   std::string Placeholder() const;
 
   const std::string& name() const { return name_; }

@@ -36,9 +36,9 @@ class ServerStreamCall final : private grpc::ClientReadReactor<Response>,
  public:
   struct Callbacks {
     // The next message is read when this has returned. May be called after Cancel.
-    std::function<void(Response&&)> on_message;
+    std::function<void(Response&&)> on_message = nullptr;
     // Exactly once, last of all callbacks, with the status of the call.
-    std::function<void(absl::Status)> on_done;
+    std::function<void(absl::Status)> on_done = nullptr;
   };
 
   static std::shared_ptr<ServerStreamCall> Create(Callbacks callbacks) {
@@ -88,8 +88,8 @@ class BidiCall final : private grpc::ClientBidiReactor<Request, Response>,
                        public std::enable_shared_from_this<BidiCall<Request, Response>> {
  public:
   struct Callbacks {
-    std::function<void(Response&&)> on_message;  // as above
-    std::function<void(absl::Status)> on_done;   // as above
+    std::function<void(Response&&)> on_message = nullptr;  // as above
+    std::function<void(absl::Status)> on_done = nullptr;   // as above
   };
 
   static std::shared_ptr<BidiCall> Create(size_t max_queued, Callbacks callbacks) {

@@ -11,10 +11,10 @@
 namespace baton::rpc {
 
 struct ServerOptions {
-  std::string listen;                    // host:port; port 0 picks one
-  std::vector<grpc::Service*> services;  // must outlive the server; not owned
+  std::string listen = {};                    // host:port; port 0 picks one
+  std::vector<grpc::Service*> services = {};  // must outlive the server; not owned
   // Fully qualified names of `services` ("baton.v1.Decode"), whose health is reported one by one.
-  std::vector<std::string> service_names;
+  std::vector<std::string> service_names = {};
   bool serving = true;  // health at the start; false: until SetServing(true)
   bool reflection = true;
 };

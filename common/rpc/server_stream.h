@@ -155,10 +155,10 @@ class QueuedServerBidi final
  public:
   struct Callbacks {
     // The next message is read when this has returned. Not called once the call is to end.
-    std::function<void(Request&&)> on_message;
+    std::function<void(Request&&)> on_message = nullptr;
     // The client sends no more: it said so, or it is gone and on_done follows. Optional.
-    std::function<void()> on_half_close;
-    std::function<void(absl::Status)> on_done;  // as above
+    std::function<void()> on_half_close = nullptr;
+    std::function<void(absl::Status)> on_done = nullptr;  // as above
   };
 
   // No callback runs before reactor() has been returned to gRPC.
