@@ -10,8 +10,10 @@
 
 namespace baton::kernels {
 
-// A weight matrix W[n, k] laid out for Gemm: panels of 16 rows, inside a panel k-major, the last
-// panel padded with zero rows. Holds BF16 or FP32, whichever it was made from. Immutable.
+// A weight matrix W[n, k] laid out for Gemm: panels of 16 rows, zero rows and one zero column added
+// to fill the last panel and to make k even. FP32 panels are [k][16]; BF16 panels are [k /
+// 2][16][2], so that a word holds two successive k of a row. Holds whichever it was made from.
+// Immutable.
 class PackedMatrix {
  public:
   PackedMatrix() = default;

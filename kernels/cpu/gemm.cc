@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -12,26 +13,35 @@ namespace baton::kernels {
 
 namespace {
 
+constexpr int64_t kPanelStep = 8;  // a multiple of every register tile's panels
+
+// Where W[row % 16, col] lies within its panel.
+int64_t PlaceInPanel(int64_t row, int64_t col, bool f32) {
+  constexpr int64_t kPanel = PackedMatrix::kPanelRows;
+  const int64_t lane = row % kPanel;
+  return f32 ? col * kPanel + lane : col / 2 * 2 * kPanel + 2 * lane + col % 2;
+}
+
 template <typename T>
 std::vector<T> Pack(MatrixView<const T> rows) {
   constexpr int64_t kPanel = PackedMatrix::kPanelRows;
-  const int64_t panels = (rows.rows + kPanel - 1) / kPanel;
-  std::vector<T> packed(panels * kPanel * rows.cols);
+  const int64_t panel_size = (rows.cols + 1) / 2 * 2 * kPanel;
+  std::vector<T> packed((rows.rows + kPanel - 1) / kPanel * panel_size);
   for (int64_t row = 0; row < rows.rows; ++row) {
-    T* panel = packed.data() + row / kPanel * kPanel * rows.cols;
+    T* panel = packed.data() + row / kPanel * panel_size;
     for (int64_t col = 0; col < rows.cols; ++col) {
-      panel[col * kPanel + row % kPanel] = rows.Row(row)[col];
+      panel[PlaceInPanel(row, col, std::is_same_v<T, float>)] = rows.Row(row)[col];
     }
   }
   return packed;
 }
 
 // x as contiguous FP32.
-std::vector<float> WidenRows(MatrixView<const BFloat16> x) {
-  std::vector<float> wide(x.rows * x.cols);
+std::unique_ptr<float[]> WidenRows(MatrixView<const BFloat16> x) {
+  auto wide = std::make_unique_for_overwrite<float[]>(x.rows * x.cols);
   const int64_t whole = x.cols / 16 * 16;
   for (int64_t row = 0; row < x.rows; ++row) {
-    float* target = wide.data() + row * x.cols;
+    float* target = wide.get() + row * x.cols;
     Isa().widen(x.Row(row), whole, target);
     for (int64_t col = whole; col < x.cols; ++col) {
       target[col] = static_cast<float>(x.Row(row)[col]);
@@ -43,8 +53,8 @@ std::vector<float> WidenRows(MatrixView<const BFloat16> x) {
 template <typename Y>
 void RunBlock(MatrixView<const BFloat16> x, const PackedMatrix& w, int64_t first_panel,
               int64_t end_panel, MatrixView<Y> y) {
-  const std::vector<float> wide = WidenRows(x);
-  GemmBlock block = {.x = wide.data(),
+  const std::unique_ptr<float[]> wide = WidenRows(x);
+  GemmBlock block = {.x = wide.get(),
                      .rows = x.rows,
                      .k = x.cols,
                      .bf16_panels = w.is_f32() ? nullptr : w.bf16_panels(),
@@ -71,8 +81,10 @@ void Run(MatrixView<const BFloat16> x, const PackedMatrix& w, MatrixView<Y> y, T
   const int64_t row_blocks = (x.rows + kGemmBlockRows - 1) / kGemmBlockRows;
   const int64_t panel_work =
       std::min(x.rows, kGemmBlockRows) * PackedMatrix::kPanelRows * std::max<int64_t>(x.cols, 1);
-  const int64_t block_panels =
-      std::clamp<int64_t>((kGemmBlockWork + panel_work - 1) / panel_work, 1, panels);
+  // Whole register tiles.
+  const int64_t wanted_panels =
+      (kGemmBlockWork / panel_work + kPanelStep) / kPanelStep * kPanelStep;
+  const int64_t block_panels = std::min(wanted_panels, panels);
   const int64_t panel_blocks = (panels + block_panels - 1) / block_panels;
   pool.For(row_blocks * panel_blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

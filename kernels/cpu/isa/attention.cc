@@ -6,6 +6,10 @@ namespace {
 
 constexpr int kTileEntries = 4;
 
+// Within each 32 channels a query is kept as the even ones, then the odd ones: the order in which
+// LoadEvenOdd delivers the entries.
+constexpr int kPair = 2 * kLanes;
+
 // scores[h][e] = q_h . k_e for kHeads heads and all entries (count rounded up to a tile).
 template <int kHeads>
 void Scores(const AttentionRow& row, const float* q, int64_t padded, float* scores) {
@@ -13,16 +17,18 @@ void Scores(const AttentionRow& row, const float* q, int64_t padded, float* scor
     F32x16 sum[kHeads * kTileEntries];
     for (F32x16& s : sum) s = Zero();
     const BFloat16* const* entries = row.entries + e;
-    for (int i = 0; i < row.head_dim; i += kLanes) {
-      F32x16 k[kTileEntries];
+    for (int i = 0; i < row.head_dim; i += kPair) {
+      EvenOdd k[kTileEntries];
 #pragma GCC unroll 4
-      for (int t = 0; t < kTileEntries; ++t) k[t] = Load(entries[t] + i);
+      for (int t = 0; t < kTileEntries; ++t) k[t] = LoadEvenOdd(entries[t] + i);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-        const F32x16 query = Load(q + h * row.head_dim + i);
+        const F32x16 even = Load(q + h * row.head_dim + i);
+        const F32x16 odd = Load(q + h * row.head_dim + i + kLanes);
 #pragma GCC unroll 4
         for (int t = 0; t < kTileEntries; ++t) {
-          sum[h * kTileEntries + t] = Fma(query, k[t], sum[h * kTileEntries + t]);
+          F32x16& s = sum[h * kTileEntries + t];
+          s = Fma(odd, k[t].odd, Fma(even, k[t].even, s));
         }
       }
     }
@@ -59,9 +65,7 @@ float Softmax(const AttentionRow& row, float sink, int64_t padded, float* scores
   for (int64_t e = 0; e < padded; e += kLanes) {
     const F32x16 p = Exp(Load(scores + e) - m);
     total = total + p;
-    BFloat16 rounded[kLanes];
-    Store(p, rounded);
-    Store(Load(rounded), scores + e);
+    Store(RoundToBf16Lanes(p), scores + e);
   }
   float sink_weight[kLanes];
   Store(Exp(Broadcast(sink) - m), sink_weight);
@@ -72,28 +76,32 @@ float Softmax(const AttentionRow& row, float sink, int64_t padded, float* scores
 template <int kHeads>
 void Values(const AttentionRow& row, const float* p, int64_t padded, const float* denominators,
             BFloat16* out) {
-  constexpr int kVectors = 4;
-  for (int channel = 0; channel < row.head_dim; channel += kVectors * kLanes) {
-    F32x16 sum[kHeads][kVectors];
+  constexpr int kPairs = 2;
+  for (int channel = 0; channel < row.head_dim; channel += kPairs * kPair) {
+    EvenOdd sum[kHeads][kPairs];
     for (int h = 0; h < kHeads; ++h) {
-      for (int i = 0; i < kVectors; ++i) sum[h][i] = Zero();
+      for (int i = 0; i < kPairs; ++i) sum[h][i] = {Zero(), Zero()};
     }
     for (int64_t e = 0; e < row.count; ++e) {
       const BFloat16* entry = row.entries[e] + channel;
-      F32x16 v[kVectors];
+      EvenOdd v[kPairs];
 #pragma GCC unroll 4
-      for (int i = 0; i < kVectors; ++i) v[i] = Load(entry + i * kLanes);
+      for (int i = 0; i < kPairs; ++i) v[i] = LoadEvenOdd(entry + i * kPair);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         const F32x16 weight = Broadcast(p[h * padded + e]);
 #pragma GCC unroll 4
-        for (int i = 0; i < kVectors; ++i) sum[h][i] = Fma(weight, v[i], sum[h][i]);
+        for (int i = 0; i < kPairs; ++i) {
+          sum[h][i].even = Fma(weight, v[i].even, sum[h][i].even);
+          sum[h][i].odd = Fma(weight, v[i].odd, sum[h][i].odd);
+        }
       }
     }
     for (int h = 0; h < kHeads; ++h) {
-      for (int i = 0; i < kVectors; ++i) {
-        Store(sum[h][i] / Broadcast(denominators[h]),
-              out + h * row.head_dim + channel + i * kLanes);
+      const F32x16 denominator = Broadcast(denominators[h]);
+      for (int i = 0; i < kPairs; ++i) {
+        StoreEvenOdd({sum[h][i].even / denominator, sum[h][i].odd / denominator},
+                     out + h * row.head_dim + channel + i * kPair);
       }
     }
   }
@@ -104,7 +112,11 @@ void AttendHeads(const AttentionRow& row, int head) {
   const int64_t padded = (row.count + kLanes - 1) / kLanes * kLanes;
   float* q = row.scratch;
   float* scores = q + kHeads * row.head_dim;
-  Widen(row.q + head * row.head_dim, int64_t{kHeads} * row.head_dim, q);
+  for (int i = 0; i < kHeads * row.head_dim; i += kPair) {
+    const EvenOdd channels = LoadEvenOdd(row.q + head * row.head_dim + i);
+    Store(channels.even, q + i);
+    Store(channels.odd, q + i + kLanes);
+  }
   Scores<kHeads>(row, q, padded, scores);
   float denominators[kHeads];
   for (int h = 0; h < kHeads; ++h) {

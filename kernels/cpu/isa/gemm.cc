@@ -18,15 +18,27 @@ constexpr int kMiddleRows = 2, kMiddlePanels = 2;
 constexpr int kFlatPanels = 4;
 #endif
 
-template <typename W>
-struct Panels {
-  const W* data;
+// Columns of a panel two k at a time; see PackedMatrix.
+struct Bf16Panels {
+  const BFloat16* data;
   int64_t k;
 
-  F32x16 At(int64_t panel, int64_t i) const { return Load(data + (panel * k + i) * kPanel); }
+  EvenOdd At(int64_t panel, int64_t i) const {
+    return LoadEvenOdd(data + panel * kPanel * ((k + 1) / 2 * 2) + i * kPanel);
+  }
 };
 
-void StoreColumns(const F32x16& value, const GemmBlock& block, int64_t row, int64_t panel) {
+struct F32Panels {
+  const float* data;
+  int64_t k;
+
+  EvenOdd At(int64_t panel, int64_t i) const {
+    const float* even = data + panel * kPanel * ((k + 1) / 2 * 2) + i * kPanel;
+    return {Load(even), Load(even + kPanel)};
+  }
+};
+
+inline void StoreColumns(const F32x16& value, const GemmBlock& block, int64_t row, int64_t panel) {
   const int64_t column = panel * kPanel;
   const int64_t offset = row * block.y_stride + column;
   if (column + kPanel <= block.columns) {
@@ -50,40 +62,54 @@ void StoreColumns(const F32x16& value, const GemmBlock& block, int64_t row, int6
   }
 }
 
-template <int kRows, int kCount, typename W>
-void Tile(const GemmBlock& block, Panels<W> w, int64_t row, int64_t panel) {
+template <int kRows, int kCount, typename Panels>
+void Tile(const GemmBlock& block, Panels w, int64_t row, int64_t panel) {
   F32x16 sum[kRows][kCount];
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
     for (int p = 0; p < kCount; ++p) sum[r][p] = Zero();
   }
   const float* x = block.x + row * block.k;
-  for (int64_t i = 0; i < block.k; ++i) {
-    F32x16 column[kCount];
+  const auto add = [&](int64_t i, bool both) {
+    EvenOdd column[kCount];
 #pragma GCC unroll 16
     for (int p = 0; p < kCount; ++p) column[p] = w.At(panel + p, i);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const F32x16 value = Broadcast(x[r * block.k + i]);
 #pragma GCC unroll 16
-      for (int p = 0; p < kCount; ++p) sum[r][p] = Fma(value, column[p], sum[r][p]);
+      for (int p = 0; p < kCount; ++p) sum[r][p] = Fma(value, column[p].even, sum[r][p]);
     }
-  }
+    if (!both) return;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F32x16 value = Broadcast(x[r * block.k + i + 1]);
+#pragma GCC unroll 16
+      for (int p = 0; p < kCount; ++p) sum[r][p] = Fma(value, column[p].odd, sum[r][p]);
+    }
+  };
+  const int64_t even_k = block.k / 2 * 2;
+  for (int64_t i = 0; i < even_k; i += 2) add(i, true);
+  if (even_k < block.k) add(even_k, false);
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
     for (int p = 0; p < kCount; ++p) StoreColumns(sum[r][p], block, row + r, panel + p);
   }
 }
 
 // All panels from `panel` on, for kRows rows.
-template <int kRows, int kCount, typename W>
-void Strip(const GemmBlock& block, Panels<W> w, int64_t row, int64_t panel) {
+template <int kRows, int kCount, typename Panels>
+void Strip(const GemmBlock& block, Panels w, int64_t row, int64_t panel) {
   for (; panel + kCount <= block.end_panel; panel += kCount) {
     Tile<kRows, kCount>(block, w, row, panel);
   }
   if constexpr (kCount > 1) Strip<kRows, kCount / 2>(block, w, row, panel);
 }
 
-template <typename W>
-void Run(const GemmBlock& block, Panels<W> w) {
+template <typename Panels>
+void Run(const GemmBlock& block, Panels w) {
   // Panels outside, rows inside: a pair of panels stays in the first-level cache.
   const int64_t tall_rows = block.rows / kTallRows * kTallRows;
   int64_t panel = block.first_panel;
@@ -110,9 +136,9 @@ void Widen(const BFloat16* x, int64_t n, float* y) {
 
 void Gemm(const GemmBlock& block) {
   if (block.f32_panels != nullptr) {
-    Run(block, Panels<float>{block.f32_panels, block.k});
+    Run(block, F32Panels{block.f32_panels, block.k});
   } else {
-    Run(block, Panels<BFloat16>{block.bf16_panels, block.k});
+    Run(block, Bf16Panels{block.bf16_panels, block.k});
   }
 }
 

@@ -74,24 +74,70 @@ static inline F32x16 Load(const float* source) {
 
 static inline void Store(const F32x16& a, float* target) { std::memcpy(target, &a, sizeof(a)); }
 
+// Between 16 and 32 bits a lane. The compiler's own conversion splits 64-byte vectors in halves.
+static inline WordPiece Widened(const HalfPiece& half) {
+#if BATON_ISA_BYTES == 64
+  return reinterpret_cast<WordPiece>(
+      _mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(half)));
+#else
+  return __builtin_convertvector(half, WordPiece);
+#endif
+}
+
+static inline HalfPiece LowHalves(const WordPiece& word) {
+#if BATON_ISA_BYTES == 64
+  return reinterpret_cast<HalfPiece>(
+      _mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(word)));
+#else
+  return __builtin_convertvector(word, HalfPiece);
+#endif
+}
+
 static inline F32x16 Load(const BFloat16* source) {
   F32x16 r;
   for (int i = 0; i < kPieces; ++i) {
     HalfPiece half;
     std::memcpy(&half, source + i * kPieceLanes, sizeof(half));
-    r.p[i] = reinterpret_cast<FloatPiece>(__builtin_convertvector(half, WordPiece) << 16);
+    r.p[i] = reinterpret_cast<FloatPiece>(Widened(half) << 16);
   }
   return r;
 }
 
-// Rounds to nearest, ties to even; NaN stays NaN.
+// 32 consecutive values as those of even and those of odd index: half the work of two Loads.
+struct EvenOdd {
+  F32x16 even;
+  F32x16 odd;
+};
+
+static inline EvenOdd LoadEvenOdd(const BFloat16* source) {
+  EvenOdd r;
+  for (int i = 0; i < kPieces; ++i) {
+    WordPiece pairs;
+    std::memcpy(&pairs, source + 2 * i * kPieceLanes, sizeof(pairs));
+    r.even.p[i] = reinterpret_cast<FloatPiece>(pairs << 16);
+    r.odd.p[i] = reinterpret_cast<FloatPiece>(pairs & 0xffff0000u);
+  }
+  return r;
+}
+
+// FP32 bits whose upper half is the BF16 value: nearest, ties to even; NaN stays NaN.
+static inline WordPiece RoundedToBf16(const FloatPiece& a) {
+  const WordPiece word = reinterpret_cast<WordPiece>(a);
+  const WordPiece rounded = word + 0x7fffu + ((word >> 16) & 1u);
+  return (word & 0x7fffffffu) > 0x7f800000u ? word | 0x400000u : rounded;
+}
+
+static inline void StoreEvenOdd(const EvenOdd& a, BFloat16* target) {
+  for (int i = 0; i < kPieces; ++i) {
+    const WordPiece pairs =
+        (RoundedToBf16(a.even.p[i]) >> 16) | (RoundedToBf16(a.odd.p[i]) & 0xffff0000u);
+    std::memcpy(static_cast<void*>(target + 2 * i * kPieceLanes), &pairs, sizeof(pairs));
+  }
+}
+
 static inline void Store(const F32x16& a, BFloat16* target) {
   for (int i = 0; i < kPieces; ++i) {
-    const WordPiece word = reinterpret_cast<WordPiece>(a.p[i]);
-    const WordPiece rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
-    const WordPiece nan = (word >> 16) | 0x40u;
-    const WordPiece bits = (word & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
-    const HalfPiece half = __builtin_convertvector(bits, HalfPiece);
+    const HalfPiece half = LowHalves(RoundedToBf16(a.p[i]) >> 16);
     std::memcpy(static_cast<void*>(target + i * kPieceLanes), &half, sizeof(half));
   }
 }
@@ -140,6 +186,15 @@ static inline F32x16 WithSign(const F32x16& magnitude, const F32x16& sign) {
   for (int i = 0; i < kPieces; ++i) {
     r.p[i] = reinterpret_cast<FloatPiece>(reinterpret_cast<WordPiece>(magnitude.p[i]) |
                                           (reinterpret_cast<WordPiece>(sign.p[i]) & 0x80000000u));
+  }
+  return r;
+}
+
+// The value after a round trip through BF16.
+static inline F32x16 RoundToBf16Lanes(const F32x16& a) {
+  F32x16 r;
+  for (int i = 0; i < kPieces; ++i) {
+    r.p[i] = reinterpret_cast<FloatPiece>(RoundedToBf16(a.p[i]) & 0xffff0000u);
   }
   return r;
 }
