@@ -145,7 +145,8 @@ class LoopbackTransport final : public Transport {
   void Cancel(uint64_t post) override { outstanding_->Cancel(post); }
 
  private:
-  const TransportCapabilities capabilities_{.name = "loopback", .max_frame_bytes = size_t{2} << 20};
+  const TransportCapabilities capabilities_{
+      .name = "loopback", .max_frame_bytes = size_t{2} << 20, .max_frames_in_flight = 1 << 20};
   Executor* const deliveries_;
   const std::shared_ptr<LoopbackNetwork::Routes> routes_;
   const std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
