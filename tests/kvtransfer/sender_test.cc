@@ -213,7 +213,7 @@ TEST_F(SenderTest, ResendsCorruptFrames) {
     return Fault{.kind = posts % 3 == 0 ? Fault::Kind::kCorrupt : Fault::Kind::kNone,
                  .bit = static_cast<uint64_t>(posts) * 7919};
   };
-  Handoff& handoff = New({.tokens = 600});
+  Handoff& handoff = New({.tokens = 2000});
   Open(handoff);
   handoff.Finish(sender_);
   RunToEnd();
