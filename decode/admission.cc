@@ -30,7 +30,7 @@ size_t Admission::Assign(const std::vector<std::string>& candidates, size_t from
   return candidates.size();
 }
 
-void Admission::Unassign(std::string_view prefill_worker) {
+void Admission::Unassign(const std::string& prefill_worker) {
   const auto it = per_prefill_.find(prefill_worker);
   BATON_CHECK(it != per_prefill_.end() && it->second > 0) << prefill_worker;
   if (--it->second == 0) per_prefill_.erase(it);

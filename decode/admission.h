@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -32,7 +31,7 @@ class Admission {
   // The first of candidates[from...] whose quota has room, now one smaller; candidates.size() when
   // none has. Paid back by Unassign.
   size_t Assign(const std::vector<std::string>& candidates, size_t from);
-  void Unassign(std::string_view prefill_worker);
+  void Unassign(const std::string& prefill_worker);
 
  private:
   AdmissionLimits limits_;

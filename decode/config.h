@@ -11,7 +11,7 @@ namespace baton::decode {
 
 struct DecodeConfig {
   rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7002", .metrics_listen = "127.0.0.1:9002"};
-  engine::OptionsConfig engine;
+  engine::OptionsConfig engine = {.step_tokens = 1024, .chunk_tokens = 512};
 
   // Affects behaviour.
   int queue_limit = 256;             // requests that wait, from admission to their first step

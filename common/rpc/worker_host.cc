@@ -16,16 +16,16 @@ namespace baton::rpc {
 namespace {
 
 // host of "host:port"; brackets of IPv6 stay.
-absl::StatusOr<std::string> HostOf(std::string_view flag, std::string_view address) {
+absl::StatusOr<std::string> HostOf(absl::string_view flag, absl::string_view address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) {
+  if (colon == absl::string_view::npos || colon == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag, " is \"", address, "\"; expected host:port"));
   }
   return std::string(address.substr(0, colon));
 }
 
-bool IsAnyAddress(std::string_view host) {
+bool IsAnyAddress(absl::string_view host) {
   return host == "0.0.0.0" || host == "[::]" || host == "*";
 }
 

@@ -20,7 +20,7 @@ namespace baton::rpc {
 struct WorkerHostConfig {
   // Affects behaviour.
   std::string listen = "0.0.0.0:7000";
-  std::string advertise;  // host:port told to others; empty: listen's host and the bound port
+  std::string advertise{};  // host:port told to others; empty: listen's host and the bound port
   std::string metrics_listen = "0.0.0.0:9000";
   std::string log_level = "info";
   std::chrono::nanoseconds drain_timeout = std::chrono::minutes(5);
