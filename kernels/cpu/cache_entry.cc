@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "kernels/cpu/isa/isa.h"
 #include "kernels/numeric.h"
 
 namespace baton::kernels {
@@ -56,9 +57,7 @@ void EncodeFp8Group(const BFloat16* values, int n, float scale, std::byte* codes
 }
 
 void DecodeFp8Group(const std::byte* codes, int n, float scale, BFloat16* values) {
-  for (int i = 0; i < n; ++i) {
-    values[i] = BFloat16(DecodeE4m3(std::to_integer<uint8_t>(codes[i])) * scale);
-  }
+  Isa().decode_e4m3(reinterpret_cast<const uint8_t*>(codes), n, scale, values);
 }
 
 void EncodePacked(const BFloat16* values, EntryAddress to) {

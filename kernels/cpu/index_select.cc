@@ -80,9 +80,9 @@ void CheckShapes(const IndexSelectParams& params) {
 
 // Ascending with the score; NaN lowest; -0 as +0.
 uint32_t OrderedKey(float score) {
-  if (std::isnan(score)) return 0;
   const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  const uint32_t flipped = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return score == score ? flipped : 0;
 }
 
 // The k-th largest key, found 11, 11 and 10 bits at a time, and how many keys equal to it belong to
@@ -92,27 +92,29 @@ struct Threshold {
   int64_t ties = 0;
 };
 
+// Loops over keys have no branch that depends on a key: half of those would be mispredicted.
 Threshold KthLargest(std::span<const uint32_t> keys, int64_t k) {
   constexpr std::array<int, 3> kShifts = {21, 10, 0};
   constexpr std::array<int, 3> kBits = {11, 11, 10};
   std::array<uint32_t, 2048> histogram;
-  std::vector<uint32_t> candidates;
+  std::vector<uint32_t> candidates(keys.begin(), keys.end());
+  size_t count = candidates.size();
   Threshold result = {.ties = k};
-  std::span<const uint32_t> active = keys;
   for (size_t pass = 0; pass < kShifts.size(); ++pass) {
+    const int shift = kShifts[pass];
     const uint32_t mask = (1u << kBits[pass]) - 1;
     histogram.fill(0);
-    for (const uint32_t key : active) ++histogram[(key >> kShifts[pass]) & mask];
+    for (size_t i = 0; i < count; ++i) ++histogram[(candidates[i] >> shift) & mask];
     uint32_t digit = mask;
     while (histogram[digit] < result.ties) result.ties -= histogram[digit--];
-    result.key |= digit << kShifts[pass];
-    std::vector<uint32_t> next;
-    next.reserve(histogram[digit]);
-    for (const uint32_t key : active) {
-      if (((key >> kShifts[pass]) & mask) == digit) next.push_back(key);
+    result.key |= digit << shift;
+    size_t kept = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t key = candidates[i];
+      candidates[kept] = key;
+      kept += ((key >> shift) & mask) == digit ? 1 : 0;
     }
-    candidates = std::move(next);
-    active = candidates;
+    count = kept;
   }
   return result;
 }
@@ -155,13 +157,14 @@ void TopK(std::span<const float> scores, std::span<int32_t> selected) {
   }
   if (k == 0) return;
   std::vector<uint32_t> keys(n);
-  for (int64_t i = 0; i < n; ++i) keys[i] = OrderedKey(scores[i]);
+  std::transform(scores.begin(), scores.end(), keys.begin(), OrderedKey);
   Threshold threshold = KthLargest(keys, k);
   int64_t count = 0;
-  for (int64_t i = 0; i < n && count < k; ++i) {
-    const bool tie = keys[i] == threshold.key && threshold.ties > 0;
-    if (tie) --threshold.ties;
-    if (tie || keys[i] > threshold.key) selected[count++] = static_cast<int32_t>(i);
+  for (int64_t i = 0; count < k; ++i) {
+    const int64_t tie = static_cast<int64_t>(keys[i] == threshold.key) & (threshold.ties > 0);
+    threshold.ties -= tie;
+    selected[count] = static_cast<int32_t>(i);
+    count += tie | static_cast<int64_t>(keys[i] > threshold.key);
   }
 }
 

@@ -91,7 +91,8 @@ void Moe(const MoeParams& params, ThreadPool& pool) {
   const int64_t slots_a_row = params.experts.cols + 1;
   const ExpertWeights& shared = *params.shared;
   BATON_CHECK(shared.gate_up.cols() == d && shared.down.rows() == d &&
-              shared.gate_up.rows() == 2 * shared.down.cols() && shared.down.cols() % 128 == 0)
+              shared.gate_up.rows() == 2 * shared.down.cols() && shared.down.cols() % 128 == 0 &&
+              d % 16 == 0)
       << "width " << d << ", expert width " << shared.down.cols();
   BATON_CHECK(params.experts.rows == rows && params.weights.rows == rows &&
               params.out.rows == rows && params.out.cols == d);
@@ -106,13 +107,7 @@ void Moe(const MoeParams& params, ThreadPool& pool) {
   });
   pool.For(rows, 64, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      for (int64_t c = 0; c < d; ++c) {
-        float sum = 0;
-        for (int64_t i = 0; i < slots_a_row; ++i) {
-          sum += static_cast<float>(slots.Row(row * slots_a_row + i)[c]);
-        }
-        params.out.Row(row)[c] = BFloat16(sum);
-      }
+      Isa().sum_rows(slots.Row(row * slots_a_row), slots_a_row, d, params.out.Row(row));
     }
   });
 }

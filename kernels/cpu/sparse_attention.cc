@@ -18,7 +18,7 @@ class CandidateList {
  public:
   explicit CandidateList(const SparseAttentionParams& params) : params_(params) {}
 
-  // Pointers stay valid until the next call. Padded to a multiple of 16.
+  // Pointers stay valid until the next call; followed by the spare ones of AttentionRow.
   const std::vector<const BFloat16*>& Collect(int64_t row) {
     const int64_t position = params_.start + row;
     entries_.clear();
@@ -28,7 +28,7 @@ class CandidateList {
     }
     if (params_.ratio > 0) AddCompressed(row, (position + 1) / params_.ratio);
     count_ = static_cast<int64_t>(entries_.size());
-    while (entries_.size() % 16 != 0) entries_.push_back(entries_.front());
+    entries_.insert(entries_.end(), kAttentionSpareEntries, entries_.front());
     return entries_;
   }
 

@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "common/base/bf16.h"
+#include "kernels/cache_entry.h"
 #include "kernels/cache_view.h"
 #include "kernels/compressor.h"
 #include "kernels/gemm.h"
@@ -116,7 +117,7 @@ void BM_SparseAttention(benchmark::State& state) {
   const auto format = static_cast<EntryFormat>(state.range(2));
   const int64_t page_bytes = PageBytes(format, kHeadDim, kPageEntries);
   const int64_t page_count = (2 * count + kPageEntries) / kPageEntries;
-  std::vector<BFloat16> pool_memory = Random<BFloat16>(page_count * page_bytes / 2);
+  std::vector<std::byte> pool_memory(page_count * page_bytes);
   std::vector<int32_t> pages(page_count);
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
   const auto q = Random<BFloat16>(rows * kHeads * kHeadDim);
@@ -125,6 +126,14 @@ void BM_SparseAttention(benchmark::State& state) {
   const std::vector<float> sinks(kHeads, 0.5f);
   std::vector<int32_t> selected(rows * count);
   for (int64_t i = 0; i < rows * count; ++i) selected[i] = static_cast<int32_t>(i % count * 2);
+  const PagedPool entry_pool = {.data = pool_memory.data(),
+                                .format = format,
+                                .head_dim = kHeadDim,
+                                .entries_per_page = kPageEntries,
+                                .page_bytes = page_bytes};
+  for (int64_t entry = 0; entry < 2 * count; ++entry) {
+    EncodeEntry(entry_pool, {pages}, entry, ring.data() + entry % 100);
+  }
   std::vector<BFloat16> out(rows * kHeads * kHeadDim);
   SparseAttentionParams params = {.q = {q.data(), rows, kHeads * kHeadDim},
                                   .heads = kHeads,
@@ -136,11 +145,7 @@ void BM_SparseAttention(benchmark::State& state) {
                                   .out = {out.data(), rows, kHeads * kHeadDim}};
   if (count > 0) {
     params.ratio = kCsaRatio;
-    params.pool = {.data = reinterpret_cast<std::byte*>(pool_memory.data()),
-                   .format = format,
-                   .head_dim = kHeadDim,
-                   .entries_per_page = kPageEntries,
-                   .page_bytes = page_bytes};
+    params.pool = entry_pool;
     params.pages = {pages};
     params.selected = {selected.data(), rows, count};
   }

@@ -1,11 +1,12 @@
 #include "kernels/cpu/isa/isa.h"
 
 #include <cmath>
-#include <limits>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "kernels/numeric.h"
 #include "tests/kernels/support.h"
 
 namespace baton::kernels {
@@ -58,9 +59,27 @@ TEST_F(IsaTest, RowOps) {
     std::copy_n(x_.data(), 128, y.data() + 3000);
     isa.hadamard128(y.data() + 3000);
     isa.swiglu(x_.data(), x_.data() + 512, 0.4f, 1.5f, 512, y.data() + 3200);
+    isa.sum_rows(x_.data(), 5, 64, y.data() + 3800);
     y.push_back(BFloat16(isa.mean_square(x_.data(), 528)));
     return y;
   });
+}
+
+TEST_F(IsaTest, DecodesEveryE4m3Code) {
+  std::vector<uint8_t> codes(256);
+  std::iota(codes.begin(), codes.end(), 0);
+  for (const IsaKernels* isa : RunnableIsas()) {
+    std::vector<BFloat16> y(256);
+    isa->decode_e4m3(codes.data(), 256, 0.25f, y.data());
+    for (int code = 0; code < 256; ++code) {
+      const float expected = DecodeE4m3(static_cast<uint8_t>(code)) * 0.25f;
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(static_cast<float>(y[code])));
+      } else {
+        EXPECT_EQ(y[code], BFloat16(expected)) << code;
+      }
+    }
+  }
 }
 
 TEST_F(IsaTest, HyperConnections) {
@@ -85,7 +104,7 @@ TEST_F(IsaTest, HyperConnections) {
 
 TEST_F(IsaTest, Attention) {
   std::vector<const BFloat16*> entries;
-  for (int i = 0; i < 48; ++i) entries.push_back(x_.data() + i * 64);
+  for (int i = 0; i < 37 + kAttentionSpareEntries; ++i) entries.push_back(x_.data() + i * 64);
   for (const int heads : {1, 4, 5}) {
     for (const int64_t count : {1, 16, 37}) {
       ExpectSameBits([&](const IsaKernels& isa) {

@@ -5,6 +5,9 @@ namespace baton::kernels::BATON_ISA {
 namespace {
 
 constexpr int kTileEntries = 4;
+// Entries lie anywhere in memory, so the hardware cannot guess the next one.
+constexpr int kPrefetchEntries = 8;
+static_assert(kPrefetchEntries + kTileEntries <= kAttentionSpareEntries);
 
 // Within each 32 channels a query is kept as the even ones, then the odd ones: the order in which
 // LoadEvenOdd delivers the entries.
@@ -20,7 +23,10 @@ void Scores(const AttentionRow& row, const float* q, int64_t padded, float* scor
     for (int i = 0; i < row.head_dim; i += kPair) {
       EvenOdd k[kTileEntries];
 #pragma GCC unroll 4
-      for (int t = 0; t < kTileEntries; ++t) k[t] = LoadEvenOdd(entries[t] + i);
+      for (int t = 0; t < kTileEntries; ++t) {
+        k[t] = LoadEvenOdd(entries[t] + i);
+        __builtin_prefetch(entries[kTileEntries + t] + i);
+      }
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         const F32x16 even = Load(q + h * row.head_dim + i);
@@ -84,9 +90,13 @@ void Values(const AttentionRow& row, const float* p, int64_t padded, const float
     }
     for (int64_t e = 0; e < row.count; ++e) {
       const BFloat16* entry = row.entries[e] + channel;
+      const BFloat16* ahead = row.entries[e + kPrefetchEntries] + channel;
       EvenOdd v[kPairs];
 #pragma GCC unroll 4
-      for (int i = 0; i < kPairs; ++i) v[i] = LoadEvenOdd(entry + i * kPair);
+      for (int i = 0; i < kPairs; ++i) {
+        v[i] = LoadEvenOdd(entry + i * kPair);
+        __builtin_prefetch(ahead + i * kPair);
+      }
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         const F32x16 weight = Broadcast(p[h * padded + e]);

@@ -26,12 +26,15 @@ struct GemmBlock {
   int64_t y_stride = 0;
 };
 
+// The inner loops read this many pointers beyond the last candidate; they must be valid.
+inline constexpr int kAttentionSpareEntries = 16;
+
 // One row of SparseAttention. Scratch: see AttentionScratchFloats.
 struct AttentionRow {
   const BFloat16* q = nullptr;  // [heads, head_dim]
   int heads = 0;
   int head_dim = 0;                          // multiple of 64
-  const BFloat16* const* entries = nullptr;  // [count], padded to a multiple of 16 by any entry
+  const BFloat16* const* entries = nullptr;  // [count + kAttentionSpareEntries], the spare ones any
   int64_t count = 0;                         // >= 1
   const float* sinks = nullptr;              // [heads]
   float scale = 0;
@@ -81,6 +84,8 @@ struct IsaKernels {
   void (*gemm)(const GemmBlock& block);
   void (*fake_quant_fp8)(const BFloat16* x, BFloat16* y, int n, int group);
   void (*fake_quant_fp4)(const BFloat16* x, BFloat16* y, int n);
+  // y = bf16(e4m3(codes) * scale), n a multiple of 16, scale a power of two.
+  void (*decode_e4m3)(const uint8_t* codes, int n, float scale, BFloat16* y);
   void (*hadamard128)(BFloat16* x);
   float (*mean_square)(const BFloat16* x, int n);
   // y = bf16(weight * (x * factor)); weight null: bf16(x * factor).
@@ -94,6 +99,8 @@ struct IsaKernels {
   void (*pool)(const PoolBlock& block);
   void (*attention_row)(const AttentionRow& row);
   void (*index_block)(const IndexBlock& block);
+  // y = bf16(sum of `count` consecutive rows of n values, in order), n a multiple of 16.
+  void (*sum_rows)(const BFloat16* rows, int64_t count, int64_t n, BFloat16* y);
   // v = bf16(weight * silu(min(a, limit)) * clamp(b, +-limit)), n a multiple of 16.
   void (*swiglu)(const BFloat16* gate, const BFloat16* up, float weight, float limit, int n,
                  BFloat16* v);

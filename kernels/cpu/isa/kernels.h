@@ -11,6 +11,7 @@ void Widen(const BFloat16* x, int64_t n, float* y);
 void Gemm(const GemmBlock& block);
 void FakeQuantFp8(const BFloat16* x, BFloat16* y, int n, int group);
 void FakeQuantFp4(const BFloat16* x, BFloat16* y, int n);
+void DecodeE4m3Row(const uint8_t* codes, int n, float scale, BFloat16* y);
 void Hadamard128(BFloat16* x);
 float MeanSquare(const BFloat16* x, int n);
 void ScaleRow(const BFloat16* x, const float* weight, float factor, int n, BFloat16* y);
@@ -20,6 +21,7 @@ void HcWrite(const BFloat16* o, const float* post, const float* comb, int64_t d,
 void Pool(const PoolBlock& block);
 void AttendRow(const AttentionRow& row);
 void ScoreIndexBlock(const IndexBlock& block);
+void SumRows(const BFloat16* rows, int64_t count, int64_t n, BFloat16* y);
 void Swiglu(const BFloat16* gate, const BFloat16* up, float weight, float limit, int n,
             BFloat16* v);
 

@@ -51,6 +51,28 @@ void FakeQuantFp4(const BFloat16* x, BFloat16* y, int n) {
   }
 }
 
+void DecodeE4m3Row(const uint8_t* codes, int n, float scale, BFloat16* y) {
+  const F32x16 factor = Broadcast(scale);
+  for (int start = 0; start < n; start += kLanes) {
+    F32x16 value;
+    for (int i = 0; i < kPieces; ++i) {
+      BytePiece bytes;
+      std::memcpy(&bytes, codes + start + i * kPieceLanes, sizeof(bytes));
+      const WordPiece code = Widened(bytes);
+      const WordPiece magnitude = code & 0x7fu;
+      const FloatPiece normal =
+          reinterpret_cast<FloatPiece>((magnitude << 20) + (uint32_t{127 - 7} << 23));
+      // 2^-6 * (1 + m / 8) - 2^-6: never a subnormal FP32 number, which would be slow.
+      const FloatPiece subnormal =
+          reinterpret_cast<FloatPiece>((magnitude << 20) + (uint32_t{127 - 6} << 23)) - 0.015625f;
+      WordPiece bits = reinterpret_cast<WordPiece>(magnitude < 8u ? subnormal : normal);
+      bits = magnitude == 0x7fu ? WordPiece{} + 0x7fc00000u : bits;
+      value.p[i] = reinterpret_cast<FloatPiece>(bits | ((code & 0x80u) << 24));
+    }
+    Store(value * factor, y + start);
+  }
+}
+
 void Hadamard128(BFloat16* x) {
   constexpr int kSize = 128;
   float values[kSize];

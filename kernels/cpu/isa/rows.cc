@@ -108,6 +108,14 @@ void Pool(const PoolBlock& block) {
   }
 }
 
+void SumRows(const BFloat16* rows, int64_t count, int64_t n, BFloat16* y) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    F32x16 sum = Load(rows + i);
+    for (int64_t row = 1; row < count; ++row) sum = sum + Load(rows + row * n + i);
+    Store(sum, y + i);
+  }
+}
+
 void Swiglu(const BFloat16* gate, const BFloat16* up, float weight, float limit, int n,
             BFloat16* v) {
   const F32x16 high = Broadcast(limit);

@@ -38,6 +38,8 @@ typedef int32_t IntPiece __attribute__((vector_size(BATON_ISA_BYTES)));
 typedef uint32_t WordPiece __attribute__((vector_size(BATON_ISA_BYTES)));
 typedef uint16_t HalfPiece __attribute__((vector_size(BATON_ISA_BYTES / 2)));
 
+typedef uint8_t BytePiece __attribute__((vector_size(BATON_ISA_BYTES / 4)));
+
 struct F32x16 {
   FloatPiece p[kPieces];
 };
@@ -74,13 +76,23 @@ static inline F32x16 Load(const float* source) {
 
 static inline void Store(const F32x16& a, float* target) { std::memcpy(target, &a, sizeof(a)); }
 
-// Between 16 and 32 bits a lane. The compiler's own conversion splits 64-byte vectors in halves.
+// Between 8 or 16 and 32 bits a lane. The compiler's own conversion splits 64-byte vectors in
+// halves.
 static inline WordPiece Widened(const HalfPiece& half) {
 #if BATON_ISA_BYTES == 64
   return reinterpret_cast<WordPiece>(
       _mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(half)));
 #else
   return __builtin_convertvector(half, WordPiece);
+#endif
+}
+
+static inline WordPiece Widened(const BytePiece& bytes) {
+#if BATON_ISA_BYTES == 64
+  return reinterpret_cast<WordPiece>(
+      _mm512_maskz_cvtepu8_epi32(0xffff, reinterpret_cast<__m128i>(bytes)));
+#else
+  return __builtin_convertvector(bytes, WordPiece);
 #endif
 }
 

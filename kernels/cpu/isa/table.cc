@@ -11,6 +11,7 @@ constinit const IsaKernels kTable = {
     .gemm = Gemm,
     .fake_quant_fp8 = FakeQuantFp8,
     .fake_quant_fp4 = FakeQuantFp4,
+    .decode_e4m3 = DecodeE4m3Row,
     .hadamard128 = Hadamard128,
     .mean_square = MeanSquare,
     .scale_row = ScaleRow,
@@ -20,6 +21,7 @@ constinit const IsaKernels kTable = {
     .pool = Pool,
     .attention_row = AttendRow,
     .index_block = ScoreIndexBlock,
+    .sum_rows = SumRows,
     .swiglu = Swiglu,
 };
 
