@@ -34,6 +34,7 @@ struct AttemptId {
   std::string ToString() const;  // "<request>/<attempt>"
 
   friend bool operator==(const AttemptId&, const AttemptId&) = default;
+  friend auto operator<=>(const AttemptId&, const AttemptId&) = default;
   template <typename H>
   friend H AbslHashValue(H state, const AttemptId& id) {
     return H::combine(std::move(state), id.request, id.attempt);

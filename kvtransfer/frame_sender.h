@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -110,12 +111,12 @@ class FrameSender : public Sender {
 
   // Transfer thread only.
   FrameBuffers buffers_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Frame>>
-      frames_;  // by sequence: in flight or to be resent
+  std::map<uint64_t, std::unique_ptr<Frame>> frames_;  // by sequence: in flight or to be resent
   uint64_t next_sequence_ = 1;
 
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_map<AttemptId, std::unique_ptr<Outbound>> open_ ABSL_GUARDED_BY(mutex_);
+  // Ordered, so that a test's run repeats.
+  std::map<AttemptId, std::unique_ptr<Outbound>> open_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);
   std::deque<Outbound*> turns_ ABSL_GUARDED_BY(mutex_);  // every open attempt; the front sends next
   SenderStats stats_ ABSL_GUARDED_BY(mutex_);

@@ -1,9 +1,9 @@
 #include "kvtransfer/receiver.h"
 
+#include <map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/mutex.h"
@@ -46,8 +46,8 @@ class FrameReceiver final : public Receiver {
 
   Executor* const callbacks_;
   mutable Mutex mutex_;
-  // Values are pointers so that a writer's stays valid while the table changes.
-  absl::flat_hash_map<AttemptId, std::unique_ptr<Open>> open_ ABSL_GUARDED_BY(mutex_);
+  // Ordered, so that a test's run repeats.
+  std::map<AttemptId, std::unique_ptr<Open>> open_ ABSL_GUARDED_BY(mutex_);
   ReceiverStats stats_ ABSL_GUARDED_BY(mutex_);
 };
 

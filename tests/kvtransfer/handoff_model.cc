@@ -112,7 +112,8 @@ void HandoffModel::OpenAttempt() {
   attempt.decode = decode;
   if (Pick(20) != 0) {  // else the frames come to a decode worker that knows nothing
     LandingSpec landing = attempt.handoff.landing();
-    if (Pick(20) == 0) landing.tokens = tokens + 1;  // a grant for another prompt
+    // A grant for another prompt. (An empty one sends no frame that could be rejected.)
+    if (Pick(20) == 0 && tokens > 0) landing.tokens = tokens + 1;
     EXPECT_TRUE(ReceiverOf(attempt).Expect(std::move(landing)).ok());
     attempt.expected = true;
   }
