@@ -36,7 +36,7 @@ class GrpcServer {
 
   // Drain: reports NOT_SERVING and refuses new calls at once, waits up to `grace` for those that
   // run, cancels the rest and returns when the last has ended. Idempotent. Handlers must end once
-  // their call is cancelled: the streaming helpers here do so by themselves.
+  // their call is cancelled: the streaming helpers here do so by themselves. Not on a gRPC thread.
   void Shutdown(std::chrono::nanoseconds grace);
 
  private:

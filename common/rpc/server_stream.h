@@ -34,7 +34,8 @@ class QueuedServerCall : public Reactor {
  public:
   // False, with the message dropped, once the call has ended or is to end. When `max_queued`
   // messages wait because the client reads too slowly, the call ends with RESOURCE_EXHAUSTED:
-  // nothing is dropped silently and no caller ever waits for a client.
+  // nothing is dropped silently and no caller ever waits for a client. (on_done may then be long in
+  // coming, until the client has read on or is gone: who writes gives up when Write says so.)
   bool Write(Response message) {
     MutexLock lock(mutex_);
     if (final_status_.has_value()) return false;
