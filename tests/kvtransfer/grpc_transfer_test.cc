@@ -1,0 +1,298 @@
+#include <future>
+#include <list>
+
+#include "baton/v1/transfer.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "gmock/gmock.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/fault/fault_transport.h"
+#include "kvtransfer/grpc/limits.h"
+#include "kvtransfer/grpc/transfer_client.h"
+#include "kvtransfer/grpc/transfer_service.h"
+#include "tests/kvtransfer/handoff.h"
+#include "tests/testing/status_matchers.h"
+
+// Sender, transport grpc and receiver over real connections.
+
+namespace baton::kvtransfer {
+namespace {
+
+using ::baton::testing::FlashLayout;
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+HandoffKey Key(uint64_t request, Incarnation receiver = 22) {
+  return {
+      .attempt = {.request = {request, request}, .attempt = 1}, .sender = 11, .receiver = receiver};
+}
+
+// Stops the transfer thread until it is opened.
+class Barrier {
+ public:
+  void Wait() { future_.wait(); }
+  void Open() { promise_.set_value(); }
+
+ private:
+  std::promise<void> promise_;
+  std::shared_future<void> future_ = promise_.get_future().share();
+};
+
+struct Server {
+  explicit Server(const std::string& listen = "127.0.0.1:0") {
+    auto started = rpc::GrpcServer::Start({.listen = listen,
+                                           .services = {service->service()},
+                                           .service_names = {"baton.v1.Transfer"}});
+    EXPECT_THAT(started, IsOk());
+    grpc = *std::move(started);
+  }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", grpc->port()); }
+  // As a process that dies: calls are cut off.
+  void Kill() { grpc->Shutdown(std::chrono::nanoseconds(0)); }
+
+  TransferThread callbacks;
+  TransferThread transfer_thread;
+  std::unique_ptr<Receiver> receiver = MakeReceiver(&callbacks);
+  std::unique_ptr<TransferService> service =
+      std::make_unique<TransferService>(receiver.get(), &transfer_thread);
+  std::unique_ptr<rpc::GrpcServer> grpc;
+};
+
+// A hand-off whose ends can be waited for.
+struct LiveHandoff {
+  explicit LiveHandoff(Handoff::Options options) : handoff(std::move(options)) {}
+
+  void Expect(Receiver& receiver) {
+    LandingSpec landing = handoff.landing();
+    landing.on_end = [this, inner = std::move(landing.on_end)](absl::Status status) {
+      inner(std::move(status));
+      received.set_value();
+    };
+    ASSERT_THAT(receiver.Expect(std::move(landing)), IsOk());
+  }
+  void Open(Sender& sender) {
+    OutboundSpec outbound = handoff.outbound();
+    outbound.on_end = [this, inner = std::move(outbound.on_end)](absl::Status status) {
+      inner(std::move(status));
+      sent.set_value();
+    };
+    ASSERT_THAT(sender.Open(std::move(outbound)), IsOk());
+  }
+  const std::optional<absl::Status>& Sent() {
+    sent.get_future().wait();
+    return handoff.sent();
+  }
+  const std::optional<absl::Status>& Received() {
+    received.get_future().wait();
+    return handoff.received();
+  }
+
+  Handoff handoff;
+  std::promise<void> sent;
+  std::promise<void> received;
+};
+
+TEST(GrpcTransferTest, MovesEveryByteOfManyHandoffs) {
+  Server server;
+  std::list<LiveHandoff> runs;
+  auto sender = MakeSender({}, MakeGrpcTransport());
+  for (uint64_t i = 0; i < 4; ++i) {
+    LiveHandoff& run =
+        runs.emplace_back(Handoff::Options{.layout = FlashLayout(),
+                                           .key = Key(i),
+                                           .tokens = static_cast<int64_t>(130 + 257 * i),
+                                           .seed = i,
+                                           .endpoint = server.endpoint()});
+    run.Expect(*server.receiver);
+    run.Open(*sender);
+  }
+  for (LiveHandoff& run : runs) run.handoff.Advance(*sender, 130);
+  for (LiveHandoff& run : runs) run.handoff.Finish(*sender);
+  for (LiveHandoff& run : runs) {
+    EXPECT_THAT(run.Sent(), Optional(IsOk()));
+    EXPECT_THAT(run.Received(), Optional(IsOk()));
+    EXPECT_EQ(run.handoff.Problem(), "");
+  }
+}
+
+TEST(GrpcTransferTest, SurvivesFaults) {
+  Server server;
+  std::list<LiveHandoff> runs;
+  const FaultRates rates = {.delay = 0.1,
+                            .reorder = 0.1,
+                            .duplicate = 0.1,
+                            .corrupt = 0.1,
+                            .max_duration = std::chrono::milliseconds(5)};
+  auto sender = MakeSender({.frame_bytes = 1000, .resends = 10},
+                           WithFaults(MakeGrpcTransport(), RandomFaults(rates, 5)));
+  for (uint64_t i = 0; i < 5; ++i) {
+    LiveHandoff& run = runs.emplace_back(
+        Handoff::Options{.key = Key(i), .tokens = 3000, .seed = i, .endpoint = server.endpoint()});
+    run.Expect(*server.receiver);
+    run.Open(*sender);
+    run.handoff.Finish(*sender);
+  }
+  for (LiveHandoff& run : runs) {
+    EXPECT_THAT(run.Sent(), Optional(IsOk()));
+    EXPECT_THAT(run.Received(), Optional(IsOk()));
+    EXPECT_EQ(run.handoff.Problem(), "");
+  }
+  EXPECT_GT(sender->stats().frames_resent, 0u);
+}
+
+TEST(GrpcTransferTest, CarriesVerdictAndDetail) {
+  Server server;
+  LiveHandoff granted({.key = Key(1), .tokens = 300, .endpoint = server.endpoint()});
+  LiveHandoff longer({.key = Key(1), .tokens = 400, .endpoint = server.endpoint()});
+  LiveHandoff unknown({.key = Key(2), .endpoint = server.endpoint()});
+  auto sender = MakeSender({}, MakeGrpcTransport());
+  granted.Expect(*server.receiver);
+  longer.Open(*sender);
+  longer.handoff.Finish(*sender);
+  EXPECT_THAT(longer.Sent(), Optional(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                               HasSubstr("tokens: 400, granted 300"))));
+  unknown.Open(*sender);
+  unknown.handoff.Finish(*sender);
+  EXPECT_THAT(unknown.Sent(), Optional(StatusIs(absl::StatusCode::kAborted)));
+  server.receiver->Abort(Key(1).attempt, absl::CancelledError("test"));
+  EXPECT_THAT(granted.Received(), Optional(StatusIs(absl::StatusCode::kCancelled)));
+}
+
+TEST(GrpcTransferTest, APeerThatIsNotThereFailsThePost) {
+  std::string endpoint;
+  {
+    Server gone;
+    endpoint = gone.endpoint();
+  }
+  LiveHandoff run({.endpoint = endpoint});
+  auto sender = MakeSender({}, MakeGrpcTransport());
+  run.Open(*sender);
+  run.handoff.Finish(*sender);
+  EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable, HasSubstr(endpoint))));
+}
+
+TEST(GrpcTransferTest, APeerThatDiesFailsItsPostsAndItsSuccessorIsReachedAgain) {
+  auto server = std::make_unique<Server>();
+  const std::string endpoint = server->endpoint();
+  auto sender = MakeSender({}, MakeGrpcTransport());
+  LiveHandoff first({.key = Key(1), .tokens = 1000, .endpoint = endpoint});
+  LiveHandoff second({.key = Key(2, 23), .tokens = 1000, .endpoint = endpoint});
+  Barrier barrier;
+  server->transfer_thread.Run([&barrier] { barrier.Wait(); });  // nothing is answered
+  first.Expect(*server->receiver);
+  first.Open(*sender);
+  first.handoff.Finish(*sender);
+  server->Kill();
+  EXPECT_THAT(first.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+  barrier.Open();
+  server.reset();
+  EXPECT_THAT(first.Received(), Optional(StatusIs(absl::StatusCode::kCancelled)));
+
+  Server successor(endpoint);
+  second.Expect(*successor.receiver);
+  second.Open(*sender);
+  second.handoff.Finish(*sender);
+  EXPECT_THAT(second.Sent(), Optional(IsOk()));
+  EXPECT_THAT(second.Received(), Optional(IsOk()));
+  EXPECT_EQ(second.handoff.Problem(), "");
+}
+
+TEST(GrpcTransferTest, CancelBreaksAStuckStreamAndTheNextPostOpensAnother) {
+  Server server;
+  Barrier barrier;
+  server.transfer_thread.Run([&barrier] { barrier.Wait(); });
+  auto sender =
+      MakeSender({.progress_timeout = std::chrono::milliseconds(200)}, MakeGrpcTransport());
+  LiveHandoff stuck({.key = Key(1), .tokens = 1000, .endpoint = server.endpoint()});
+  LiveHandoff next({.key = Key(2), .tokens = 1000, .endpoint = server.endpoint()});
+  stuck.Expect(*server.receiver);
+  stuck.Open(*sender);
+  stuck.handoff.Finish(*sender);
+  EXPECT_THAT(stuck.Sent(), Optional(StatusIs(absl::StatusCode::kDeadlineExceeded)));
+  barrier.Open();
+  server.receiver->Abort(Key(1).attempt, absl::CancelledError("test"));
+  stuck.Received();
+  next.Expect(*server.receiver);
+  next.Open(*sender);
+  next.handoff.Finish(*sender);
+  EXPECT_THAT(next.Sent(), Optional(IsOk()));
+  EXPECT_THAT(next.Received(), Optional(IsOk()));
+}
+
+TEST(GrpcTransferTest, StopEndsIdleStreamsSoThatTheServerDrains) {
+  Server server;
+  auto sender = MakeSender({}, MakeGrpcTransport());
+  LiveHandoff run({.key = Key(1), .endpoint = server.endpoint()});
+  run.Expect(*server.receiver);
+  run.Open(*sender);
+  run.handoff.Finish(*sender);
+  EXPECT_THAT(run.Sent(), Optional(IsOk()));
+  server.service->Stop();
+  server.grpc->Shutdown(std::chrono::hours(1));  // returns: no stream is left
+  LiveHandoff late({.key = Key(2), .endpoint = server.endpoint()});
+  late.Open(*sender);
+  late.handoff.Finish(*sender);
+  EXPECT_THAT(late.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+}
+
+// Speaks the protocol by hand.
+class RawStream {
+ public:
+  explicit RawStream(const std::string& endpoint)
+      : stub_(rpc::MakeChannel(endpoint, rpc::ChannelKind::kBulk)),
+        stream_(stub_.Push(&context_)) {}
+
+  void Send(const std::string& frame) {
+    v1::PushRequest request;
+    request.set_frame(frame);
+    stream_->Write(request);
+  }
+  v1::PushResponse Read() {
+    v1::PushResponse response;
+    EXPECT_TRUE(stream_->Read(&response));
+    return response;
+  }
+  grpc::Status HalfCloseAndFinish() {
+    stream_->WritesDone();
+    return stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  v1::Transfer::Stub stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>> stream_;
+};
+
+TEST(GrpcTransferTest, AnswersGarbageInOrderAndEndsWithTheClient) {
+  Server server;
+  RawStream stream(server.endpoint());
+  std::string sequence_seven(88, '\0');
+  sequence_seven[56] = 7;
+  stream.Send("");
+  stream.Send(sequence_seven);
+  v1::PushResponse response = stream.Read();
+  EXPECT_EQ(response.verdict(), v1::FRAME_VERDICT_CORRUPT);
+  EXPECT_EQ(response.frame_sequence(), 0u);
+  EXPECT_THAT(response.detail(), HasSubstr("size: 0"));
+  response = stream.Read();
+  EXPECT_EQ(response.verdict(), v1::FRAME_VERDICT_CORRUPT);
+  EXPECT_EQ(response.frame_sequence(), 7u);
+  EXPECT_THAT(response.detail(), HasSubstr("magic"));
+  EXPECT_TRUE(stream.HalfCloseAndFinish().ok());
+}
+
+TEST(GrpcTransferTest, CutsOffAClientThatSendsMoreThanItMay) {
+  Server server;
+  Barrier barrier;
+  server.transfer_thread.Run([&barrier] { barrier.Wait(); });
+  RawStream stream(server.endpoint());
+  for (int i = 0; i <= kMaxUnansweredFrames; ++i) stream.Send("x");
+  EXPECT_EQ(stream.HalfCloseAndFinish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  barrier.Open();
+}
+
+}  // namespace
+}  // namespace baton::kvtransfer
