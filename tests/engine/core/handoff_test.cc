@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -100,14 +101,17 @@ TEST_P(HandoffAtTest, TheTargetContinuesAsIfItHadComputedThePrompt) {
   // The drafts too, or the MTP rows did not arrive.
   EXPECT_EQ(generated.drafted, expected.drafted);
   EXPECT_EQ(generated.accepted, expected.accepted);
-  // And the caches are the same to the last bit. MTP window rows are made when tokens are drafted:
-  // the last step has none to make.
+  // And the caches are the same to the last bit. MTP window rows are made when tokens are drafted,
+  // so the newest are missing after the last step; of the prompt all are there.
   ASSERT_EQ(handed->computed(), whole->computed());
   ForEachLiveRange(target_->geometry().layout(), handed->computed(), [&](const RecordRange& range) {
     if (range.stream == CacheStream::kMtpWindowKv) return;
     EXPECT_TRUE(GatherRange(*target_, *handed, range) == GatherRange(*colocated_, *whole, range))
         << CacheStreamName(range.stream) << " layer " << range.layer;
   });
+  const int64_t tokens = GetParam();
+  const RecordRange mtp{CacheStream::kMtpWindowKv, 0, {std::max<int64_t>(tokens - 100, 0), tokens}};
+  EXPECT_TRUE(GatherRange(*target_, *handed, mtp) == GatherRange(*colocated_, *whole, mtp));
 }
 
 // Every residue of the 4:1 groups, the edges of window, 128:1 groups and pages.
@@ -120,6 +124,28 @@ TEST_F(HandoffTest, SampledDecodingGoesOnToo) {
   const std::vector<int32_t> prompt = TestPrompt(131);
   const std::vector<int32_t> expected = Generate(*colocated_, prompt, sampling).tokens;
   EXPECT_EQ(RunToEnd(*target_, *HandOver(*source_, *target_, prompt, sampling)).tokens, expected);
+}
+
+TEST_F(HandoffTest, WhatIsHandedOverDoesNotDependOnBatchMatesAndChunks) {
+  const std::vector<int32_t> prompt = TestPrompt(140);
+  const auto alone = MakeSequence(*target_, prompt, Greedy(2));
+  const StepItem whole = NextItem(*alone, 512);
+  target_->Step({&whole, 1});
+
+  const auto decoding = MakeSequence(*target_, TestPrompt(20, 3), Greedy(20));
+  const auto waiting = MakeSequence(*target_, TestPrompt(60, 4), Greedy(20));
+  const StepItem first = NextItem(*decoding, 512);
+  target_->Step({&first, 1});
+  const auto mixed = MakeSequence(*target_, prompt, Greedy(2));
+  while (mixed->computed() < 140) {
+    target_->Step(std::vector<StepItem>{NextItem(*decoding, 8), NextItem(*waiting, 19),
+                                        NextItem(*mixed, 47)});
+  }
+  EXPECT_EQ(mixed->tokens(), alone->tokens());
+  ForEachLiveRange(target_->geometry().layout(), 140, [&](const RecordRange& range) {
+    EXPECT_TRUE(GatherRange(*target_, *mixed, range) == GatherRange(*target_, *alone, range))
+        << CacheStreamName(range.stream) << " layer " << range.layer;
+  });
 }
 
 TEST_F(HandoffTest, AFirstTokenMayEndTheSequence) {
