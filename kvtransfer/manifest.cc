@@ -51,6 +51,9 @@ absl::Status CompareSemantics(const Manifest& local, const Manifest& remote) {
   for (const auto& [name, value] : theirs) {
     if (!ours.contains(name)) return Differs(name, "has no such field", value);
   }
+  if (local.semantics.size() != remote.semantics.size()) {  // one of them repeats a name
+    return Differs("number of fields", local.semantics.size(), remote.semantics.size());
+  }
   return absl::OkStatus();
 }
 
@@ -104,6 +107,10 @@ absl::Status CheckCompatible(const Manifest& local, const Manifest& remote) {
     absl::Status status = CompareStream(local.layout.Find(stream), remote.layout.Find(stream),
                                         std::string(CacheStreamName(stream)));
     if (!status.ok()) return status;
+  }
+  // Every known stream is equal: what is left are unknown ones and repetitions.
+  if (local.layout.streams.size() != remote.layout.streams.size()) {
+    return Differs("number of streams", local.layout.streams.size(), remote.layout.streams.size());
   }
   return absl::OkStatus();
 }

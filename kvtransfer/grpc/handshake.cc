@@ -1,11 +1,22 @@
 #include "kvtransfer/grpc/handshake.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
 namespace baton::kvtransfer {
+namespace {
+
+// Values that do not fit must not wrap round to known ones.
+template <typename Enum>
+Enum FromWire(uint32_t value) {
+  constexpr uint32_t kUnknown = 0xFF;
+  return static_cast<Enum>(std::min(value, kUnknown));
+}
+
+}  // namespace
 
 v1::Manifest ManifestToProto(const Manifest& manifest) {
   v1::Manifest proto;
@@ -33,8 +44,8 @@ Manifest ManifestFromProto(const v1::Manifest& proto) {
     manifest.semantics.emplace_back(field.name(), field.value());
   }
   for (const v1::StreamLayout& stream : proto.streams()) {
-    manifest.layout.streams.push_back({.stream = static_cast<CacheStream>(stream.stream()),
-                                       .format = static_cast<RecordFormat>(stream.format()),
+    manifest.layout.streams.push_back({.stream = FromWire<CacheStream>(stream.stream()),
+                                       .format = FromWire<RecordFormat>(stream.format()),
                                        .layers = stream.layers(),
                                        .record_bytes = stream.record_bytes()});
   }

@@ -12,6 +12,7 @@
 #include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/grpc/transfer_service.h"
 #include "tests/kvtransfer/handoff.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/status_matchers.h"
 
 // Sender, transport grpc and receiver over real connections.
@@ -204,14 +205,18 @@ TEST(GrpcTransferTest, CancelBreaksAStuckStreamAndTheNextPostOpensAnother) {
   Server server;
   Barrier barrier;
   server.transfer_thread.Run([&barrier] { barrier.Wait(); });
-  auto sender =
-      MakeSender({.progress_timeout = std::chrono::milliseconds(200)}, MakeGrpcTransport());
+  testing::FakeClock clock;
+  auto sender = MakeSender({}, MakeGrpcTransport(), clock);
   LiveHandoff stuck({.key = Key(1), .tokens = 1000, .endpoint = server.endpoint()});
   LiveHandoff next({.key = Key(2), .tokens = 1000, .endpoint = server.endpoint()});
   stuck.Expect(*server.receiver);
   stuck.Open(*sender);
   stuck.handoff.Finish(*sender);
-  EXPECT_THAT(stuck.Sent(), Optional(StatusIs(absl::StatusCode::kDeadlineExceeded)));
+  std::future<void> sent = stuck.sent.get_future();
+  while (sent.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+    clock.Advance(std::chrono::seconds(1));
+  }
+  EXPECT_THAT(stuck.handoff.sent(), Optional(StatusIs(absl::StatusCode::kDeadlineExceeded)));
   barrier.Open();
   server.receiver->Abort(Key(1).attempt, absl::CancelledError("test"));
   stuck.Received();

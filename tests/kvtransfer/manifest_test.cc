@@ -76,6 +76,15 @@ TEST(ManifestTest, NamesTheFirstFieldThatDiffersWithBothValues) {
        "format of index_key", "local bf16", "remote fp8_index"},
       {"layers", [](Manifest& m) { m.layout.streams[2].layers = 19; }, "layers of hca_kv",
        "local 20", "remote 19"},
+      {"unknown stream",
+       [](Manifest& m) {
+         m.layout.streams.push_back({static_cast<CacheStream>(12), RecordFormat::kBf16, 1, 1});
+       },
+       "number of streams", "local 11", "remote 12"},
+      {"repeated stream", [](Manifest& m) { m.layout.streams.push_back(m.layout.streams.back()); },
+       "number of streams", "local 11", "remote 12"},
+      {"repeated field", [](Manifest& m) { m.semantics.push_back(m.semantics.back()); },
+       "number of fields", "local 3", "remote 4"},
       {"record bytes", [](Manifest& m) { m.layout.streams[3].record_bytes = 512; },
        "record bytes of window_kv", "local 1024", "remote 512"},
   };

@@ -1,0 +1,75 @@
+#include "kvtransfer/grpc/handshake.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_records.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+
+Manifest Local() {
+  return {.semantics = {{"model_hash", "abc"}},
+          .layout = testing::FlashLayout(),
+          .page_tokens = 256,
+          .rollback_rows = 8,
+          .transports = {"shm", "grpc"}};
+}
+
+v1::HandshakeRequest RequestWith(const v1::Manifest& manifest) {
+  v1::HandshakeRequest request;
+  *request.mutable_manifest() = manifest;
+  return request;
+}
+
+TEST(HandshakeTest, ManifestsTravelUnchanged) {
+  const Manifest manifest = ManifestFromProto(ManifestToProto(Local()));
+  EXPECT_EQ(manifest.semantics, Local().semantics);
+  EXPECT_EQ(manifest.layout, Local().layout);
+  EXPECT_EQ(manifest.page_tokens, 256u);
+  EXPECT_EQ(manifest.rollback_rows, 8u);
+  EXPECT_EQ(manifest.transports, Local().transports);
+  EXPECT_EQ(SemanticsHash(manifest), SemanticsHash(Local()));
+}
+
+TEST(HandshakeTest, AnswersWithItsOwnManifestAndTheTransportThatBothHave) {
+  Manifest caller = Local();
+  caller.page_tokens = 128;
+  caller.transports = {"grpc"};
+  BATON_ASSERT_OK_AND_ASSIGN(const v1::HandshakeResponse response,
+                             AnswerHandshake(Local(), RequestWith(ManifestToProto(caller))));
+  EXPECT_EQ(response.transport(), "grpc");
+  EXPECT_EQ(response.manifest().page_tokens(), 256u);
+}
+
+TEST(HandshakeTest, RefusesAnotherIndexFormatByName) {
+  Manifest caller = Local();
+  caller.layout.streams[1] = {CacheStream::kIndexKey, RecordFormat::kFp8Index, 21, 132};
+  EXPECT_THAT(AnswerHandshake(Local(), RequestWith(ManifestToProto(caller))),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("format of index_key")));
+}
+
+TEST(HandshakeTest, ValuesThatDoNotFitAreNotMistakenForKnownOnes) {
+  v1::Manifest wrapped_stream = ManifestToProto(Local());
+  wrapped_stream.mutable_streams(0)->set_stream(256 + 1);
+  EXPECT_THAT(AnswerHandshake(Local(), RequestWith(wrapped_stream)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("stream csa_kv")));
+  v1::Manifest wrapped_format = ManifestToProto(Local());
+  wrapped_format.mutable_streams(0)->set_format(256 + 1);
+  EXPECT_THAT(AnswerHandshake(Local(), RequestWith(wrapped_format)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("format of csa_kv")));
+}
+
+TEST(HandshakeTest, RefusesCallersWithoutACommonTransport) {
+  Manifest caller = Local();
+  caller.transports = {"nccl"};
+  EXPECT_THAT(AnswerHandshake(Local(), RequestWith(ManifestToProto(caller))),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("[nccl]")));
+}
+
+}  // namespace
+}  // namespace baton::kvtransfer
