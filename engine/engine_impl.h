@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "engine/cache/ledger.h"
 #include "engine/cache/page_list.h"
