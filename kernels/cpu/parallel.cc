@@ -13,8 +13,10 @@ struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable wake;
   std::condition_variable idle;
-  uint64_t generation = 0;  // of the job below
-  int working = 0;          // threads that have not left the current job
+  // A thread joins the current job only while it is open, and the caller waits only for those that
+  // joined: on a busy machine a thread may wake up long after the others have done all the work.
+  bool open = false;
+  int working = 0;  // threads inside the job
   bool stopping = false;
 
   int64_t count = 0;
@@ -34,15 +36,15 @@ struct ThreadPool::State {
   }
 
   void Work() {
-    uint64_t seen = 0;
     std::unique_lock lock(mutex);
     for (;;) {
-      wake.wait(lock, [&] { return stopping || generation != seen; });
+      wake.wait(lock, [&] { return stopping || open; });
       if (stopping) return;
-      seen = generation;
+      ++working;
       lock.unlock();
       TakeBlocks();
       lock.lock();
+      open = false;  // nothing is left to take
       if (--working == 0) idle.notify_one();
     }
   }
@@ -82,12 +84,12 @@ void ThreadPool::Run(int64_t count, int64_t grain, Trampoline call, void* callee
     state.call = call;
     state.callee = callee;
     state.next.store(0, std::memory_order_relaxed);
-    state.working = static_cast<int>(state.threads.size());
-    ++state.generation;
+    state.open = true;
   }
   state.wake.notify_all();
   state.TakeBlocks();
   std::unique_lock lock(state.mutex);
+  state.open = false;
   state.idle.wait(lock, [&] { return state.working == 0; });
 }
 
