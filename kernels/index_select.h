@@ -50,9 +50,10 @@ struct IndexSelectParams {
 // alone. For tests and tools: memory of rows x entries is the caller's.
 void IndexLogits(const IndexSelectParams& params, MatrixView<float> scores, ThreadPool& pool);
 
-// IndexLogits and TopK, a bounded number of rows at a time: scratch stays below kIndexScratchBytes
-// unless a single row needs more. Rows that see at most topk entries are not scored.
+// IndexLogits and TopK for several sequences, a bounded number of rows at a time: scratch stays
+// below kIndexScratchBytes unless a single row needs more. Rows that see at most topk entries are
+// not scored.
 inline constexpr int64_t kIndexScratchBytes = int64_t{16} << 20;
-void IndexSelect(const IndexSelectParams& params, ThreadPool& pool);
+void IndexSelect(std::span<const IndexSelectParams> sequences, ThreadPool& pool);
 
 }  // namespace baton::kernels

@@ -37,6 +37,7 @@ struct SparseAttentionParams {
 
   MatrixView<BFloat16> out;  // [rows, heads * head_dim]; must not overlap q
 };
-void SparseAttention(const SparseAttentionParams& params, ThreadPool& pool);
+// Several sequences share the threads: a decoding batch has one row of each.
+void SparseAttention(std::span<const SparseAttentionParams> sequences, ThreadPool& pool);
 
 }  // namespace baton::kernels

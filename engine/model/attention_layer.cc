@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "common/base/check.h"
 #include "kernels/compressor.h"
@@ -167,16 +168,17 @@ void AttentionLayer::SelectEntries() {
   kernels::Gemm(normed_, weights.weights_proj, head_weights, context_.pool);
   kernels::ScaleIndexWeights(head_weights);
   selected_ = context_.scratch.selected.Shape(pass_.rows(), context_.index_topk);
+  std::vector<kernels::IndexSelectParams> sequences;
   for (const Segment& segment : pass_.segments) {
-    kernels::IndexSelect({.q = q.Rows(segment.first_row, segment.rows),
-                          .w = head_weights.Rows(segment.first_row, segment.rows),
-                          .heads = heads,
-                          .start = segment.start,
-                          .keys = cache_.IndexPool(),
-                          .pages = PageTable{segment.pages},
-                          .selected = selected_.Rows(segment.first_row, segment.rows)},
-                         context_.pool);
+    sequences.push_back({.q = q.Rows(segment.first_row, segment.rows),
+                         .w = head_weights.Rows(segment.first_row, segment.rows),
+                         .heads = heads,
+                         .start = segment.start,
+                         .keys = cache_.IndexPool(),
+                         .pages = PageTable{segment.pages},
+                         .selected = selected_.Rows(segment.first_row, segment.rows)});
   }
+  kernels::IndexSelect(sequences, context_.pool);
   if (context_.observer.on_selection) ReportSelection();
 }
 
@@ -191,8 +193,10 @@ void AttentionLayer::ReportSelection() const {
 void AttentionLayer::Attend() {
   const ModelConfig& config = context_.config;
   attended_ = context_.scratch.attended.Shape(pass_.rows(), q_.cols);
+  std::vector<kernels::SparseAttentionParams> sequences;
   for (const Segment& segment : pass_.segments) {
-    kernels::SparseAttentionParams params{
+    kernels::SparseAttentionParams& params = sequences.emplace_back();
+    params = {
         .q = q_.Rows(segment.first_row, segment.rows),
         .heads = config.num_attention_heads,
         .sinks = weights_.sinks,
@@ -209,8 +213,8 @@ void AttentionLayer::Attend() {
       params.pages = PageTable{segment.pages};
     }
     if (selected_) params.selected = selected_.Rows(segment.first_row, segment.rows);
-    kernels::SparseAttention(params, context_.pool);
   }
+  kernels::SparseAttention(sequences, context_.pool);
 }
 
 void AttentionLayer::WriteWindow() {

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "kernels/cache_entry.h"
 #include "kernels/compressor.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/row_blocks.h"
 #include "kernels/rope.h"
 
 namespace baton::kernels {
@@ -119,6 +121,27 @@ Threshold KthLargest(std::span<const uint32_t> keys, int64_t k) {
   return result;
 }
 
+void SelectBlock(const RowBlock<IndexSelectParams>& block) {
+  const IndexSelectParams& params = *block.sequence;
+  const MatrixView<int32_t> selected = params.selected;
+  int64_t begin = block.begin;
+  while (begin < block.end && VisibleEntries(params, begin) <= selected.cols) {
+    const int64_t visible = VisibleEntries(params, begin);
+    int32_t* row = selected.Row(begin++);
+    std::iota(row, row + visible, 0);
+    std::fill(row + visible, row + selected.cols, -1);
+  }
+  if (begin == block.end) return;
+  const int64_t stride = RoundUpToBlock(VisibleEntries(params, block.end - 1));
+  const auto scores = std::make_unique_for_overwrite<float[]>((block.end - begin) * stride);
+  ScoreRows(params, begin, block.end, scores.get(), stride);
+  for (int64_t row = begin; row < block.end; ++row) {
+    const float* row_scores = scores.get() + (row - begin) * stride;
+    TopK({row_scores, static_cast<size_t>(VisibleEntries(params, row))},
+         {selected.Row(row), static_cast<size_t>(selected.cols)});
+  }
+}
+
 }  // namespace
 
 void IndexQuery(const IndexQueryParams& params, ThreadPool& pool) {
@@ -182,31 +205,18 @@ void IndexLogits(const IndexSelectParams& params, MatrixView<float> scores, Thre
   });
 }
 
-void IndexSelect(const IndexSelectParams& params, ThreadPool& pool) {
-  CheckShapes(params);
-  const MatrixView<int32_t> selected = params.selected;
-  BATON_CHECK(selected.rows == params.q.rows && selected.cols > 0);
-  if (params.q.rows == 0) return;
-  const int64_t most = RoundUpToBlock(VisibleEntries(params, params.q.rows - 1));
-  const int64_t row_bytes = std::max<int64_t>(1, most) * static_cast<int64_t>(sizeof(float));
-  const int64_t rows_at_once =
-      std::clamp<int64_t>(kIndexScratchBytes / pool.threads() / row_bytes, 1, kMaxRowsAtOnce);
-  pool.For(params.q.rows, rows_at_once, [&](int64_t begin, int64_t end) {
-    while (begin < end && VisibleEntries(params, begin) <= selected.cols) {
-      const size_t visible = VisibleEntries(params, begin);
-      int32_t* row = selected.Row(begin++);
-      std::iota(row, row + visible, 0);
-      std::fill(row + visible, row + selected.cols, -1);
-    }
-    if (begin == end) return;
-    const int64_t stride = RoundUpToBlock(VisibleEntries(params, end - 1));
-    std::vector<float> scores((end - begin) * stride);
-    ScoreRows(params, begin, end, scores.data(), stride);
-    for (int64_t row = begin; row < end; ++row) {
-      const float* row_scores = scores.data() + (row - begin) * stride;
-      TopK({row_scores, static_cast<size_t>(VisibleEntries(params, row))},
-           {selected.Row(row), static_cast<size_t>(selected.cols)});
-    }
+void IndexSelect(std::span<const IndexSelectParams> sequences, ThreadPool& pool) {
+  for (const IndexSelectParams& params : sequences) {
+    CheckShapes(params);
+    BATON_CHECK(params.selected.rows == params.q.rows && params.selected.cols > 0);
+  }
+  const int64_t budget = kIndexScratchBytes / pool.threads() / static_cast<int64_t>(sizeof(float));
+  const auto blocks = CutIntoBlocks(sequences, [&](const IndexSelectParams& params) {
+    const int64_t most = RoundUpToBlock(VisibleEntries(params, params.q.rows - 1));
+    return std::clamp<int64_t>(budget / std::max<int64_t>(1, most), 1, kMaxRowsAtOnce);
+  });
+  pool.For(static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) SelectBlock(blocks[i]);
   });
 }
 

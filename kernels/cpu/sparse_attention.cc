@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "kernels/cache_entry.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/row_blocks.h"
 
 namespace baton::kernels {
 
@@ -69,9 +70,7 @@ class CandidateList {
   int64_t decoded_ = 0;
 };
 
-}  // namespace
-
-void SparseAttention(const SparseAttentionParams& params, ThreadPool& pool) {
+void CheckShapes(const SparseAttentionParams& params) {
   const int64_t head_dim = params.heads > 0 ? params.q.cols / params.heads : 0;
   BATON_CHECK(head_dim * params.heads == params.q.cols && head_dim % 64 == 0 && head_dim > 0 &&
               static_cast<int>(params.sinks.size()) == params.heads && params.window > 0)
@@ -80,23 +79,36 @@ void SparseAttention(const SparseAttentionParams& params, ThreadPool& pool) {
               params.out.rows == params.q.rows && params.out.cols == params.q.cols);
   BATON_CHECK(params.start == 0 || params.ring.width == head_dim);
   BATON_CHECK(params.ratio == 0 || params.pool.head_dim == head_dim);
-  pool.For(params.q.rows, kBlockRows, [&](int64_t begin, int64_t end) {
-    CandidateList candidates(params);
-    std::vector<float> scratch;
-    for (int64_t row = begin; row < end; ++row) {
-      const std::vector<const BFloat16*>& entries = candidates.Collect(row);
-      scratch.resize(
-          AttentionScratchFloats(params.heads, static_cast<int>(head_dim), candidates.count()));
-      Isa().attention_row({.q = params.q.Row(row),
-                           .heads = params.heads,
-                           .head_dim = static_cast<int>(head_dim),
-                           .entries = entries.data(),
-                           .count = candidates.count(),
-                           .sinks = params.sinks.data(),
-                           .scale = params.scale,
-                           .scratch = scratch.data(),
-                           .out = params.out.Row(row)});
-    }
+}
+
+void AttendBlock(const RowBlock<SparseAttentionParams>& block) {
+  const SparseAttentionParams& params = *block.sequence;
+  const int head_dim = static_cast<int>(params.q.cols / params.heads);
+  CandidateList candidates(params);
+  std::vector<float> scratch;
+  for (int64_t row = block.begin; row < block.end; ++row) {
+    const std::vector<const BFloat16*>& entries = candidates.Collect(row);
+    scratch.resize(AttentionScratchFloats(params.heads, head_dim, candidates.count()));
+    Isa().attention_row({.q = params.q.Row(row),
+                         .heads = params.heads,
+                         .head_dim = head_dim,
+                         .entries = entries.data(),
+                         .count = candidates.count(),
+                         .sinks = params.sinks.data(),
+                         .scale = params.scale,
+                         .scratch = scratch.data(),
+                         .out = params.out.Row(row)});
+  }
+}
+
+}  // namespace
+
+void SparseAttention(std::span<const SparseAttentionParams> sequences, ThreadPool& pool) {
+  for (const SparseAttentionParams& params : sequences) CheckShapes(params);
+  const auto blocks =
+      CutIntoBlocks(sequences, [](const SparseAttentionParams&) { return kBlockRows; });
+  pool.For(static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) AttendBlock(blocks[i]);
   });
 }
 

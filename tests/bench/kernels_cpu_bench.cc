@@ -89,7 +89,7 @@ void BM_IndexSelect(benchmark::State& state) {
       .pages = {pages},
       .selected = {selected.data(), rows, topk}};
   for (auto _ : state) {
-    IndexSelect(params, Pool());
+    IndexSelect({&params, 1}, Pool());
     benchmark::DoNotOptimize(selected.data());
   }
   CountFlops(state, 2.0 * rows * entries * kIndexHeads * kIndexDim);
@@ -150,7 +150,7 @@ void BM_SparseAttention(benchmark::State& state) {
     params.selected = {selected.data(), rows, count};
   }
   for (auto _ : state) {
-    SparseAttention(params, Pool());
+    SparseAttention({&params, 1}, Pool());
     benchmark::DoNotOptimize(out.data());
   }
   CountFlops(state, 4.0 * rows * kHeads * (128 + count) * kHeadDim);

@@ -137,7 +137,7 @@ TEST(IndexLogitsTest, MatchTheFormulaInEveryFormat) {
 
 TEST(IndexSelectTest, TakesAllVisibleEntriesWhileTheyFit) {
   Case c(4, 0, 20, EntryFormat::kBf16, 4);
-  IndexSelect(c.params, TestPool());
+  IndexSelect({&c.params, 1}, TestPool());
   for (int64_t row = 0; row < 16; ++row) {
     std::vector<int32_t> expected((row + 1) / 4);
     std::iota(expected.begin(), expected.end(), 0);
@@ -150,7 +150,7 @@ TEST(IndexSelectTest, TakesAllVisibleEntriesWhileTheyFit) {
 TEST(IndexSelectTest, TakesTheHighestScoresAcrossTheBoundary) {
   const int64_t topk = 16;
   Case c(8, 40, 150, EntryFormat::kBf16, topk);
-  IndexSelect(c.params, TestPool());
+  IndexSelect({&c.params, 1}, TestPool());
   std::vector<float> scores(c.rows * c.entries);
   IndexLogits(c.params, View(scores, c.rows, c.entries), TestPool());
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -165,7 +165,7 @@ TEST(IndexSelectTest, TakesTheHighestScoresAcrossTheBoundary) {
 TEST(IndexSelectTest, OneRowAloneSelectsWhatItSelectsInABatch) {
   const int64_t topk = 8;
   Case c(8, 100, 33, EntryFormat::kFp4Index, topk);
-  IndexSelect(c.params, TestPool());
+  IndexSelect({&c.params, 1}, TestPool());
   for (const int64_t row : {0, 17, 32}) {
     std::vector<int32_t> alone(topk);
     IndexSelectParams one = c.params;
@@ -173,10 +173,26 @@ TEST(IndexSelectTest, OneRowAloneSelectsWhatItSelectsInABatch) {
     one.w = one.w.Rows(row, 1);
     one.start += row;
     one.selected = View(alone, 1, topk);
-    IndexSelect(one, TestPool());
+    IndexSelect({&one, 1}, TestPool());
     EXPECT_EQ(alone,
               std::vector(c.selected.begin() + row * topk, c.selected.begin() + (row + 1) * topk));
   }
+}
+
+TEST(IndexSelectTest, SequencesShareACall) {
+  IndexSelect({}, TestPool());
+  Case a(8, 100, 5, EntryFormat::kBf16, 8);
+  Case b(8, 200, 70, EntryFormat::kBf16, 8);
+  Case empty(8, 40, 0, EntryFormat::kBf16, 8);
+  IndexSelect({&a.params, 1}, TestPool());
+  IndexSelect({&b.params, 1}, TestPool());
+  const std::vector<int32_t> expected_a = a.selected, expected_b = b.selected;
+  std::fill(a.selected.begin(), a.selected.end(), 0);
+  std::fill(b.selected.begin(), b.selected.end(), 0);
+  const IndexSelectParams all[] = {a.params, empty.params, b.params};
+  IndexSelect(all, TestPool());
+  EXPECT_EQ(a.selected, expected_a);
+  EXPECT_EQ(b.selected, expected_b);
 }
 
 TEST(IndexQueryTest, RotatesThenTransformsThenQuantises) {

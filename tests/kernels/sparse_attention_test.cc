@@ -56,7 +56,7 @@ class Sequence {
                                     .pages = pages_.table,
                                     .out = View(out, rows, heads_ * kDim)};
     if (k > 0) params.selected = View(selection, rows, k);
-    SparseAttention(params, TestPool());
+    SparseAttention({&params, 1}, TestPool());
     return out;
   }
 
@@ -168,18 +168,41 @@ TEST(SparseAttentionTest, AnyChunkingGivesTheSameBits) {
   }
 }
 
+TEST(SparseAttentionTest, SequencesShareACall) {
+  SparseAttention({}, TestPool());
+  const auto q = RandomValues<BFloat16>(20 * kDim, 1);
+  const auto kv = RandomValues<BFloat16>(20 * kDim, 2);
+  const std::vector<float> sinks = {0.3f};
+  std::vector<BFloat16> joint(20 * kDim), alone(20 * kDim);
+  const auto params = [&](int64_t first, int64_t rows, std::vector<BFloat16>& out) {
+    return SparseAttentionParams{.q = View(q, 20, kDim).Rows(first, rows),
+                                 .heads = 1,
+                                 .sinks = sinks,
+                                 .scale = kScale,
+                                 .window = 6,
+                                 .chunk = View(kv, 20, kDim).Rows(first, rows),
+                                 .out = View(out, 20, kDim).Rows(first, rows)};
+  };
+  const SparseAttentionParams both[] = {params(0, 1, joint), params(1, 19, joint)};
+  SparseAttention(both, TestPool());
+  for (const SparseAttentionParams& one : {params(0, 1, alone), params(1, 19, alone)}) {
+    SparseAttention({&one, 1}, TestPool());
+  }
+  EXPECT_EQ(joint, alone);
+}
+
 TEST(SparseAttentionTest, AnOverwhelmingSinkLeavesNothing) {
   const auto q = RandomValues<BFloat16>(kDim, 1);
   const auto kv = RandomValues<BFloat16>(kDim, 2);
   std::vector<BFloat16> out(kDim);
   const std::vector<float> sinks = {1e9f};
-  SparseAttention({.q = View(q, 1, kDim),
-                   .heads = 1,
-                   .sinks = sinks,
-                   .scale = kScale,
-                   .chunk = View(kv, 1, kDim),
-                   .out = View(out, 1, kDim)},
-                  TestPool());
+  const SparseAttentionParams params = {.q = View(q, 1, kDim),
+                                        .heads = 1,
+                                        .sinks = sinks,
+                                        .scale = kScale,
+                                        .chunk = View(kv, 1, kDim),
+                                        .out = View(out, 1, kDim)};
+  SparseAttention({&params, 1}, TestPool());
   for (const BFloat16 value : out) EXPECT_EQ(static_cast<float>(value), 0.0f);
 }
 
@@ -188,13 +211,13 @@ TEST(SparseAttentionTest, ALoneTokenWithoutSinkIsItsOwnValue) {
   const auto kv = RandomValues<BFloat16>(kDim, 2);
   std::vector<BFloat16> out(kDim);
   const std::vector<float> sinks = {-1e9f};
-  SparseAttention({.q = View(q, 1, kDim),
-                   .heads = 1,
-                   .sinks = sinks,
-                   .scale = kScale,
-                   .chunk = View(kv, 1, kDim),
-                   .out = View(out, 1, kDim)},
-                  TestPool());
+  const SparseAttentionParams params = {.q = View(q, 1, kDim),
+                                        .heads = 1,
+                                        .sinks = sinks,
+                                        .scale = kScale,
+                                        .chunk = View(kv, 1, kDim),
+                                        .out = View(out, 1, kDim)};
+  SparseAttention({&params, 1}, TestPool());
   EXPECT_EQ(out, kv);
 }
 
