@@ -5,23 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/fnv1a.h"
 #include "common/status_macros.h"
 #include "router/tokenizer/pre_tokenizer.h"
 #include "router/tokenizer/utf8.h"
 
 namespace baton::router {
-namespace {
-
-uint64_t Fnv1a64(std::string_view bytes) {
-  uint64_t hash = 0xCBF29CE484222325;
-  for (const char c : bytes) {
-    hash ^= static_cast<uint8_t>(c);
-    hash *= 0x100000001B3;
-  }
-  return hash;
-}
-
-}  // namespace
 
 // One Encode call: collects plain text until an added token or the end closes it, so that pieces
 // never end at a cut between segments.
