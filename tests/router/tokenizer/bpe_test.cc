@@ -1,5 +1,6 @@
 #include "router/tokenizer/bpe.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>

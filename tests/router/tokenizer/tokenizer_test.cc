@@ -1,5 +1,6 @@
 #include "router/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <string>
