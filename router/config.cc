@@ -1,0 +1,58 @@
+#include "router/config.h"
+
+namespace baton::router {
+
+void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
+  parser.Group("Network");
+  parser.Add("listen", &config.listen, "host:port of the OpenAI HTTP API; port 0 picks one");
+  parser.Add("grpc-listen", &config.grpc_listen, "host:port of baton.v1.Inference");
+  parser.Add("metrics-listen", &config.metrics_listen, "host:port of GET /metrics");
+
+  parser.Group("Model");
+  parser.Add("model-dir", &config.model_dir, "directory with tokenizer.json and config.json")
+      .Required();
+  parser.Add("model-name", &config.model_name, "as clients name it; empty: the directory's name");
+
+  parser.Group("Workers");
+  parser.Add("prefill-workers", &config.prefill_workers,
+             "host:port of each; none: decode workers prefill by themselves");
+  parser.Add("decode-workers", &config.decode_workers, "host:port of each").Required();
+  parser.Add("policy", &config.policy, "how a pair of workers is chosen")
+      .OneOf({"round-robin", "least-loaded"});
+  parser
+      .Add("max-attempts", &config.max_attempts,
+           "attempts at a request, the first included, while the client has seen nothing; after a "
+           "crash there is one more at most")
+      .Range(1, 10);
+
+  parser.Group("Limits");
+  parser.Add("request-timeout", &config.request_timeout, "from arrival to the last token");
+  parser.Add("drain-timeout", &config.drain_timeout,
+             "how long running requests may take after SIGTERM");
+  parser
+      .Add("max-concurrent-requests", &config.max_concurrent_requests,
+           "generations under way; more are answered 503")
+      .Range(1, 1 << 20);
+  parser.Add("max-connections", &config.max_connections, "HTTP connections; more are answered 503")
+      .Range(1, 1 << 20);
+  parser.Add("max-body-bytes", &config.max_body_bytes, "of an HTTP request; more is answered 413")
+      .Range(1024, 1 << 30)
+      .Unit("bytes");
+  parser
+      .Add("max-header-bytes", &config.max_header_bytes, "of an HTTP request; more is answered 431")
+      .Range(1024, 1 << 20)
+      .Unit("bytes");
+  parser.Add("header-timeout", &config.header_timeout,
+             "for the headers of a request to arrive; then 408");
+  parser.Add("body-timeout", &config.body_timeout, "for its body");
+
+  parser.Group("Process");
+  parser
+      .Add("http-threads", &config.http_threads,
+           "for connections, and as many for parsing and tokenizing")
+      .Range(1, 256);
+  parser.Add("log-level", &config.log_level, "least severe level that is logged")
+      .OneOf({"trace", "debug", "info", "warning", "error", "off"});
+}
+
+}  // namespace baton::router

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/config.h"
+
+namespace baton::router {
+
+struct RouterConfig {
+  // Affects behaviour.
+  std::string listen = "127.0.0.1:8000";
+  std::string grpc_listen = "127.0.0.1:8001";
+  std::string metrics_listen = "127.0.0.1:9000";
+  std::string model_dir;
+  std::string model_name;  // empty: the name of the directory
+  std::vector<std::string> prefill_workers;
+  std::vector<std::string> decode_workers;
+  std::string policy = "least-loaded";
+  int max_attempts = 2;
+  std::chrono::nanoseconds request_timeout = std::chrono::minutes(10);
+  std::chrono::nanoseconds drain_timeout = std::chrono::seconds(60);
+  int max_concurrent_requests = 1024;
+  int max_connections = 4096;
+  int64_t max_body_bytes = 16 << 20;
+  int64_t max_header_bytes = 16 << 10;
+  std::chrono::nanoseconds header_timeout = std::chrono::seconds(10);
+  std::chrono::nanoseconds body_timeout = std::chrono::seconds(60);
+  std::string log_level = "info";
+
+  // Affects performance.
+  int http_threads = 2;
+};
+
+// `config` must outlive `parser`.
+void BindRouterConfig(RouterConfig& config, ConfigParser& parser);
+
+}  // namespace baton::router

@@ -1,0 +1,61 @@
+#include "router/dispatch/attempt_tracker.h"
+
+namespace baton::router {
+namespace {
+
+// A request that kills workers must not take the fleet: one retry after a crash, however many
+// attempts the configuration allows.
+constexpr int kMaxCrashRetries = 1;
+
+// What kind of failure is worth another try; nullopt: the answer would be the same elsewhere.
+std::optional<RetryReason> Classify(const AttemptFailure& failure) {
+  switch (failure.status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return RetryReason::kCrash;
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      // gRPC's words for a stream that was reset under it. A worker that says so itself means it.
+      return failure.detail ? std::nullopt : std::optional(RetryReason::kCrash);
+    case absl::StatusCode::kResourceExhausted:
+      return RetryReason::kBusy;
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDataLoss:
+      return RetryReason::kTransient;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+uint32_t AttemptTracker::Begin(const WorkerId& decode) {
+  decode_ = decode;
+  return ++attempts_;
+}
+
+AttemptTracker::Decision AttemptTracker::OnFailure(const AttemptFailure& failure) {
+  Decision decision;
+  const std::optional<RetryReason> reason = Classify(failure);
+  if (failure.detail) decision.leg = failure.detail->leg;
+  if (!reason) return decision;
+
+  decision.reason = *reason;
+  const bool named = failure.detail && !failure.detail->peer.address.empty();
+  decision.culprit = named ? failure.detail->peer : decode_;
+  decision.cool_down = *reason == RetryReason::kCrash;
+  if (*reason == RetryReason::kCrash) ++crashes_;
+  shunned_.push_back({decision.culprit, *reason});
+  decision.retry = !committed_ && attempts_ < static_cast<uint32_t>(max_attempts_) &&
+                   crashes_ <= kMaxCrashRetries;
+  return decision;
+}
+
+std::vector<WorkerId> AttemptTracker::Avoid(bool tolerant) const {
+  std::vector<WorkerId> avoid;
+  for (const Shunned& shunned : shunned_) {
+    if (!tolerant || shunned.reason != RetryReason::kTransient) avoid.push_back(shunned.id);
+  }
+  return avoid;
+}
+
+}  // namespace baton::router

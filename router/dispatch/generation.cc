@@ -1,0 +1,224 @@
+#include "router/dispatch/generation.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/log.h"
+
+namespace baton::router {
+Generation::Generation(GenerationEnvironment* environment, GenerationSpec spec,
+                       std::shared_ptr<GenerationSink> sink, std::function<void()> on_end)
+    : environment_(environment),
+      spec_(std::move(spec)),
+      sink_(std::move(sink)),
+      on_end_(std::move(on_end)),
+      tracker_(environment->max_attempts) {
+  environment_->metrics->requests_running.Increment();
+}
+
+Generation::~Generation() = default;
+
+void Generation::Start() {
+  MutexLock lock(mutex_);
+  StartAttempt();
+}
+
+void Generation::Cancel(absl::Status status) {
+  MutexLock lock(mutex_);
+  if (sink_ == nullptr) return;
+  if (call_ != nullptr) call_->Cancel();
+  End(std::move(status));
+}
+
+absl::StatusOr<Route> Generation::Choose(const Snapshot& snapshot) {
+  const std::vector<WorkerId> avoid = tracker_.Avoid(/*tolerant=*/false);
+  RouteQuery query{.prompt_tokens = static_cast<uint32_t>(spec_.prompt_tokens->size()),
+                   .new_tokens = spec_.max_tokens.value_or(1),
+                   .ticket = environment_->tickets++,
+                   .now = environment_->clock->Now(),
+                   .avoid = avoid};
+  absl::StatusOr<Route> route = ChooseRoute(snapshot, query, *environment_->scorer);
+  if (absl::IsUnavailable(route.status()) && !avoid.empty()) {
+    const std::vector<WorkerId> hopeless = tracker_.Avoid(/*tolerant=*/true);
+    query.avoid = hopeless;
+    route = ChooseRoute(snapshot, query, *environment_->scorer);
+  }
+  return route;
+}
+
+DecodeAttempt Generation::MakeAttempt(const Route& route) {
+  DecodeAttempt attempt;
+  attempt.id = {.request = spec_.id, .attempt = tracker_.Begin(route.decode->id)};
+  attempt.prompt_tokens = spec_.prompt_tokens;
+  attempt.sampling = spec_.sampling;
+  const uint32_t room =
+      route.decode->max_context_tokens == 0
+          ? std::numeric_limits<int32_t>::max()
+          : route.decode->max_context_tokens - static_cast<uint32_t>(spec_.prompt_tokens->size());
+  attempt.sampling.max_tokens = spec_.max_tokens.value_or(room);
+  for (const Worker* worker : route.prefill) attempt.prefill_workers.push_back(worker->id);
+  attempt.timeout = spec_.deadline - environment_->clock->Now();
+  return attempt;
+}
+
+// [PD-2] router: pick workers, open Decode.Generate
+void Generation::StartAttempt() {
+  const Clock::TimePoint started = environment_->clock->Now();
+  const std::shared_ptr<const Snapshot> snapshot = environment_->registry->Current();
+  const absl::StatusOr<Route> route = Choose(*snapshot);
+  environment_->metrics->stage_duration[RouterStage::kRoute].Observe(
+      Seconds(environment_->clock->Now() - started));
+  if (!route.ok()) {
+    // After a failed attempt its own reason says more than that nobody is left.
+    End(last_failure_.ok() ? route.status() : last_failure_);
+    return;
+  }
+  absl::StatusOr<std::unique_ptr<TextPipeline>> text = TextPipeline::Create(spec_.text);
+  if (!text.ok()) {
+    End(text.status());
+    return;
+  }
+  text_ = *std::move(text);
+  pending_ = {};
+  end_ = {};
+  last_token_.reset();
+
+  const int64_t prompt_tokens = static_cast<int64_t>(spec_.prompt_tokens->size());
+  decode_worker_ = route->decode->id;
+  decode_lease_ = WorkLease(route->decode->open, prompt_tokens);
+  if (!route->prefill.empty()) {
+    prefill_lease_ = WorkLease(route->prefill.front()->open, prompt_tokens);
+  }
+  DecodeAttempt attempt = MakeAttempt(*route);
+  spdlog::debug("request {} attempt {}: decode {}, {} prefill workers to choose from",
+                spec_.id.ToString(), attempt.id.attempt, route->decode->target,
+                route->prefill.size());
+  environment_->metrics->route_decisions.Increment();
+  attempt_started_ = started;
+  call_ =
+      environment_->decode->Generate(route->decode->target, std::move(attempt), shared_from_this());
+}
+
+void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
+  MutexLock lock(mutex_);
+  if (sink_ == nullptr || attempt != tracker_.attempts()) return;
+  if (message.handoff) end_.handoff = *std::move(message.handoff);
+  end_.usage = message.usage;
+  end_.finish_reason = message.finish_reason;
+  if (!message.token_ids.empty()) ObserveTokens(message.token_ids.size());
+  PushTokens(message);
+  if (text_->matched_stop().empty()) return;
+  call_->Cancel();
+  EndOk();
+}
+
+void Generation::ObserveTokens(size_t count) {
+  RouterMetrics& metrics = *environment_->metrics;
+  const Clock::TimePoint now = environment_->clock->Now();
+  metrics.generation_tokens.Increment(static_cast<double>(count));
+  if (last_token_) {
+    metrics.inter_token_latency.Observe(Seconds(now - *last_token_) / static_cast<double>(count));
+  } else {
+    end_.time_to_first_token = now - spec_.arrival;
+    metrics.time_to_first_token.Observe(Seconds(end_.time_to_first_token));
+    metrics.stage_duration[RouterStage::kFirstToken].Observe(Seconds(now - attempt_started_));
+    prefill_lease_.Release();
+  }
+  last_token_ = now;
+}
+
+// [PD-10] router: detokenize, stop strings, reasoning and tool calls, out to the client
+void Generation::PushTokens(const DecodeMessage& message) {
+  const std::vector<int32_t>& ids = message.token_ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    pending_.token_ids.push_back(ids[i]);
+    if (text_->Push(ids[i], &pending_)) continue;
+    // Tokens behind the stop string were computed but are not part of the answer.
+    end_.usage.completion_tokens -=
+        static_cast<uint32_t>(std::min<size_t>(ids.size() - i - 1, end_.usage.completion_tokens));
+    break;
+  }
+  pending_.usage = end_.usage;
+  if (spec_.stream && pending_.HasText()) EmitPending();
+}
+
+void Generation::EmitPending() {
+  tracker_.Commit();
+  sink_->OnDelta(std::exchange(pending_, {}));
+}
+
+void Generation::OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) {
+  MutexLock lock(mutex_);
+  if (sink_ == nullptr || attempt != tracker_.attempts()) return;
+  call_ = nullptr;
+  // Everything was said before the stream broke: that is a success.
+  if (end_.finish_reason != FinishReason::kNone) {
+    EndOk();
+    return;
+  }
+  if (outcome.status.ok()) {
+    outcome.status = absl::InternalError("the decode worker ended without a finish reason");
+    outcome.detail.emplace().peer = decode_worker_;
+  }
+  OnAttemptFailed(std::move(outcome));
+}
+
+void Generation::OnAttemptFailed(AttemptFailure failure) {
+  const AttemptTracker::Decision decision = tracker_.OnFailure(failure);
+  spdlog::warn("request {} attempt {} failed on {}: {}{}", spec_.id.ToString(), tracker_.attempts(),
+               decision.culprit.address.empty() ? decode_worker_.address : decision.culprit.address,
+               failure.status.ToString(absl::StatusToStringMode::kWithNoExtraData),
+               decision.retry ? "; trying again" : "");
+  if (decision.cool_down) {
+    environment_->registry->OnRequestFailed(decision.culprit, environment_->clock->Now());
+  }
+  // It speaks of two workers that do not fit each other, not of the request.
+  last_failure_ = absl::IsFailedPrecondition(failure.status)
+                      ? absl::InternalError(failure.status.message())
+                      : std::move(failure.status);
+  decode_lease_.Release();
+  prefill_lease_.Release();
+  if (!decision.retry) {
+    End(last_failure_);
+    return;
+  }
+  environment_->metrics->CountRetry(decision.leg, decision.reason);
+  StartAttempt();
+}
+
+void Generation::EndOk() {
+  text_->Finish(&pending_);
+  end_.matched_stop = text_->matched_stop();
+  if (!end_.matched_stop.empty()) end_.finish_reason = FinishReason::kStop;
+  if (end_.finish_reason == FinishReason::kStop && text_->has_tool_calls()) {
+    end_.finish_reason = FinishReason::kToolCalls;
+  }
+  environment_->registry->OnRequestSucceeded(decode_worker_);
+  environment_->registry->OnRequestSucceeded(
+      {end_.handoff.prefill_address, end_.handoff.prefill_incarnation});
+  End(absl::OkStatus());
+}
+
+void Generation::End(absl::Status status) {
+  RouterMetrics& metrics = *environment_->metrics;
+  metrics.requests_running.Decrement();
+  metrics.CountRequest(spec_.endpoint, OutcomeOf(status));
+  if (status.ok()) {
+    metrics.request_duration.Observe(Seconds(environment_->clock->Now() - spec_.arrival));
+  }
+  end_.status = std::move(status);
+  end_.attempts = tracker_.attempts();
+  if (end_.handoff.decode_address.empty()) end_.handoff.decode_address = decode_worker_.address;
+  if (!end_.status.ok()) pending_ = {};
+  if (spec_.stream && end_.status.ok() && (pending_.HasText() || !pending_.token_ids.empty())) {
+    EmitPending();
+  }
+  std::exchange(sink_, nullptr)->OnEnd(std::move(pending_), end_);
+  call_ = nullptr;
+  decode_lease_.Release();
+  prefill_lease_.Release();
+  std::exchange(on_end_, nullptr)();
+}
+
+}  // namespace baton::router

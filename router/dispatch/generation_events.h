@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/ids.h"
+
+// What a generation yields, in the same terms for every front end.
+
+namespace baton::router {
+
+// Cumulative over the request.
+struct Usage {
+  uint32_t prompt_tokens = 0;
+  uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;
+
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
+enum class FinishReason { kNone, kStop, kLength, kToolCalls };
+
+// A piece of one tool call; pieces of a call carry its index.
+struct ToolCallDelta {
+  int index = 0;
+  std::string id = {};         // on the first piece
+  std::string name = {};       // on the first piece
+  std::string arguments = {};  // JSON text to append
+
+  friend bool operator==(const ToolCallDelta&, const ToolCallDelta&) = default;
+};
+
+struct GenerationDelta {
+  std::string text;
+  std::string reasoning;
+  std::vector<ToolCallDelta> tool_calls;
+  std::vector<int32_t> token_ids;
+  Usage usage;
+
+  bool HasText() const { return !text.empty() || !reasoning.empty() || !tool_calls.empty(); }
+};
+
+// Reported by the decode worker about the hand-off.
+struct HandoffFigures {
+  std::string prefill_address = {};  // empty: prefilled by the decode worker
+  Incarnation prefill_incarnation = 0;
+  std::string decode_address = {};
+  Incarnation decode_incarnation = 0;
+  uint64_t bytes = 0;
+  std::chrono::microseconds prefill{};   // queue + compute on the prefill worker
+  std::chrono::microseconds transfer{};  // last chunk computed until every byte was verified
+  std::chrono::microseconds decode_queue{};
+};
+
+struct GenerationEnd {
+  absl::Status status;  // other than OK: nothing else but `attempts` need be set
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string matched_stop;  // the stop string that ended it, if one did
+  Usage usage;
+  HandoffFigures handoff;
+  std::chrono::nanoseconds time_to_first_token{};  // from arrival at the router
+  uint32_t attempts = 0;
+};
+
+// Front ends implement it. Calls come one at a time, from any thread, and must neither block nor
+// call back into the generation. OnEnd comes exactly once and last.
+class GenerationSink {
+ public:
+  virtual ~GenerationSink() = default;
+  // Deltas of a streamed generation, in order. Once the first was handed over the request can no
+  // longer be retried on another worker.
+  virtual void OnDelta(GenerationDelta delta) = 0;
+  // `all` holds the whole output of a generation that is not streamed, else nothing.
+  virtual void OnEnd(GenerationDelta all, const GenerationEnd& end) = 0;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,175 @@
+#include "router/dispatch/generation_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/status_macros.h"
+
+namespace baton::router {
+namespace {
+
+absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t vocab_size,
+                           const std::string& field) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, "[", i, "] is ", ids[i], ", token ids are 0 to ", vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TextSegment>> RenderChat(const ChatInput& chat,
+                                                    const ServedModel& model) {
+  RenderOptions options;
+  options.thinking_mode = chat.thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
+  options.reasoning_effort = chat.effort;
+  static const ChatPrompts kNone;
+  return RenderPrompt(chat.messages, model.chat_prompts ? *model.chat_prompts : kNone, options);
+}
+
+bool HasTools(const ChatInput& chat) {
+  return std::ranges::any_of(chat.messages, [](const Message& m) { return !m.tools.empty(); });
+}
+
+// The texts of chat_prompts.json that a conversation cannot be rendered without.
+absl::Status CheckChatPrompts(const ChatInput& chat, const ServedModel& model) {
+  if (model.chat_prompts) return absl::OkStatus();
+  const bool max_effort = chat.thinking && chat.effort == ReasoningEffort::kMax;
+  if (!HasTools(chat) && !max_effort) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(HasTools(chat) ? "tools" : "reasoning effort max",
+                                                 " cannot be used: the model's directory has no "
+                                                 "chat_prompts.json"));
+}
+
+SamplingParams ToSampling(const RequestedSampling& requested, const ServedModel& model) {
+  return {.temperature = requested.temperature.value_or(model.temperature),
+          .top_p = requested.top_p.value_or(model.top_p),
+          .top_k = requested.top_k.value_or(model.top_k),
+          .min_p = requested.min_p.value_or(0.0f),
+          // Chosen here, so that every attempt samples alike.
+          .seed = requested.seed ? *requested.seed : RequestId::Random().low,
+          .min_tokens = requested.min_tokens,
+          .stop_token_ids = requested.stop_token_ids,
+          .ignore_eos = requested.ignore_eos};
+}
+
+}  // namespace
+
+GenerationService::GenerationService(const ServedModel* model, GenerationEnvironment* environment,
+                                     GenerationServiceOptions options)
+    : model_(model), environment_(environment), options_(options) {}
+
+GenerationService::~GenerationService() {
+  BATON_CHECK(gate_.inside() == 0) << "generations outlive their service";
+}
+
+absl::StatusOr<Gate::Pass> GenerationService::Admit() {
+  Gate::Pass pass = gate_.TryEnter();
+  if (!pass) return absl::UnavailableError("the router is shutting down");
+  if (gate_.inside() > options_.max_concurrent_requests) {
+    return absl::UnavailableError(absl::StrCat(
+        "the router is full: ", options_.max_concurrent_requests, " requests are running"));
+  }
+  return pass;
+}
+
+absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
+    const GenerationRequest& request) const {
+  if (const auto* text = std::get_if<std::string>(&request.input)) {
+    return model_->tokenizer.Encode(*text);
+  }
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&request.input)) {
+    BATON_RETURN_IF_ERROR(CheckTokenIds(*ids, model_->vocab_size, "prompt"));
+    return *ids;
+  }
+  const ChatInput& chat = std::get<ChatInput>(request.input);
+  BATON_RETURN_IF_ERROR(CheckChatPrompts(chat, *model_));
+  BATON_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments, RenderChat(chat, *model_));
+  return model_->tokenizer.Encode(segments);
+}
+
+absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationRequest& request) const {
+  if (!request.model.empty() && request.model != model_->name) {
+    return absl::NotFoundError(absl::StrCat(
+        "the model '", request.model, "' does not exist; this router serves '", model_->name, "'"));
+  }
+  BATON_RETURN_IF_ERROR(
+      CheckTokenIds(request.sampling.stop_token_ids, model_->vocab_size, "stop_token_ids"));
+  BATON_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, Tokenize(request));
+  if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
+
+  GenerationSpec spec;
+  spec.id = request.id;
+  spec.endpoint = request.endpoint;
+  spec.prompt_tokens = std::make_shared<const std::vector<int32_t>>(std::move(prompt));
+  spec.sampling = ToSampling(request.sampling, *model_);
+  spec.max_tokens = request.sampling.max_tokens;
+  spec.text.tokenizer = &model_->tokenizer;
+  spec.text.stop = request.stop;
+  if (const auto* chat = std::get_if<ChatInput>(&request.input)) {
+    spec.text.chat = {.starts_in_reasoning = chat->thinking, .finds_tool_calls = HasTools(*chat)};
+    spec.text.keep_ids = {model_->markup.think_end, model_->markup.dsml};
+  }
+  spec.stream = request.stream;
+  return spec;
+}
+
+// [PD-1] router: admit, render the chat, tokenize
+absl::StatusOr<std::shared_ptr<Generation>> GenerationService::TryStart(
+    GenerationRequest request, std::shared_ptr<GenerationSink> sink,
+    std::chrono::nanoseconds timeout) {
+  const Clock::TimePoint arrival = environment_->clock->Now();
+  BATON_ASSIGN_OR_RETURN(Gate::Pass pass, Admit());
+  BATON_ASSIGN_OR_RETURN(GenerationSpec spec, MakeSpec(request));
+  spec.arrival = arrival;
+  spec.deadline = arrival + std::min(timeout, options_.request_timeout);
+  RouterMetrics& metrics = *environment_->metrics;
+  metrics.stage_duration[RouterStage::kTokenize].Observe(
+      Seconds(environment_->clock->Now() - arrival));
+  metrics.prompt_tokens.Increment(static_cast<double>(spec.prompt_tokens->size()));
+
+  const RequestId id = spec.id;
+  auto shared_pass = std::make_shared<Gate::Pass>(std::move(pass));
+  auto generation = std::make_shared<Generation>(environment_, std::move(spec), std::move(sink),
+                                                 [this, id, shared_pass] {
+                                                   {
+                                                     MutexLock lock(mutex_);
+                                                     running_.erase(id);
+                                                   }
+                                                   *shared_pass = {};
+                                                 });
+  {
+    MutexLock lock(mutex_);
+    running_.emplace(id, generation);
+  }
+  generation->Start();
+  return generation;
+}
+
+absl::StatusOr<std::shared_ptr<Generation>> GenerationService::Start(
+    GenerationRequest request, std::shared_ptr<GenerationSink> sink,
+    std::chrono::nanoseconds timeout) {
+  const Endpoint endpoint = request.endpoint;
+  absl::StatusOr<std::shared_ptr<Generation>> generation =
+      TryStart(std::move(request), std::move(sink), timeout);
+  if (!generation.ok()) {
+    environment_->metrics->CountRequest(endpoint, OutcomeOf(generation.status()));
+  }
+  return generation;
+}
+
+void GenerationService::CancelAll(const absl::Status& status) {
+  std::vector<std::shared_ptr<Generation>> generations;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, weak] : running_) {
+      if (std::shared_ptr<Generation> generation = weak.lock()) generations.push_back(generation);
+    }
+  }
+  for (const auto& generation : generations) generation->Cancel(status);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/gate.h"
+#include "common/mutex.h"
+#include "router/dispatch/generation.h"
+#include "router/dispatch/generation_request.h"
+#include "router/dispatch/served_model.h"
+
+namespace baton::router {
+
+struct GenerationServiceOptions {
+  int max_concurrent_requests = 1024;
+  std::chrono::nanoseconds request_timeout = std::chrono::minutes(10);
+};
+
+// The way in for every front end: admits, renders, tokenizes and starts generations, and knows all
+// that run. Thread-safe.
+class GenerationService {
+ public:
+  // Pointers must outlive this object.
+  GenerationService(const ServedModel* model, GenerationEnvironment* environment,
+                    GenerationServiceOptions options);
+  // Every generation must have ended: Close, CancelAll, WaitEmpty.
+  ~GenerationService();
+
+  // Takes CPU time for long prompts. On an error the sink is not called and the outcome is counted:
+  // UNAVAILABLE when draining or full, NOT_FOUND for another model, INVALID_ARGUMENT, OUT_OF_RANGE
+  // for a prompt that fits no worker. `timeout` shortens the configured one.
+  absl::StatusOr<std::shared_ptr<Generation>> Start(GenerationRequest request,
+                                                    std::shared_ptr<GenerationSink> sink,
+                                                    std::chrono::nanoseconds timeout);
+  absl::StatusOr<std::shared_ptr<Generation>> Start(GenerationRequest request,
+                                                    std::shared_ptr<GenerationSink> sink) {
+    return Start(std::move(request), std::move(sink), options_.request_timeout);
+  }
+
+  // Of a request that a front end refused before it came here.
+  void CountRefused(Endpoint endpoint, const absl::Status& status) {
+    environment_->metrics->CountRequest(endpoint, OutcomeOf(status));
+  }
+
+  // From now on nothing is admitted.
+  void Close() { gate_.Close(); }
+  bool closed() const { return gate_.closed(); }
+  // Waits for those that run; false when `timeout` passed first.
+  bool WaitEmpty(std::chrono::nanoseconds timeout) { return gate_.WaitEmpty(timeout); }
+  void CancelAll(const absl::Status& status);
+  int running() const { return gate_.inside(); }
+
+  const ServedModel& model() const { return *model_; }
+  std::shared_ptr<const Snapshot> workers() const { return environment_->registry->Current(); }
+
+ private:
+  absl::StatusOr<Gate::Pass> Admit();
+  absl::StatusOr<std::vector<int32_t>> Tokenize(const GenerationRequest& request) const;
+  absl::StatusOr<GenerationSpec> MakeSpec(const GenerationRequest& request) const;
+  absl::StatusOr<std::shared_ptr<Generation>> TryStart(GenerationRequest request,
+                                                       std::shared_ptr<GenerationSink> sink,
+                                                       std::chrono::nanoseconds timeout);
+
+  const ServedModel* const model_;
+  GenerationEnvironment* const environment_;
+  const GenerationServiceOptions options_;
+  Gate gate_;
+
+  Mutex mutex_;
+  absl::flat_hash_map<RequestId, std::weak_ptr<Generation>> running_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::router

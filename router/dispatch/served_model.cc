@@ -1,0 +1,88 @@
+#include "router/dispatch/served_model.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "router/chat/json_text.h"
+
+namespace baton::router {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+absl::StatusOr<Json> ReadObject(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path.string(), " cannot be read"));
+  std::ostringstream text;
+  text << file.rdbuf();
+  absl::StatusOr<Json> json = ParseJson(text.str());
+  if (!json.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", json.status().message()));
+  }
+  if (!json->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), " is not a JSON object"));
+  }
+  return json;
+}
+
+// Leaves `value` as it is when the key is absent.
+template <typename T>
+absl::Status ReadNumber(const Json& object, const char* key, const fs::path& path, T* value) {
+  const auto found = object.find(key);
+  if (found == object.end()) return absl::OkStatus();
+  if (!found->is_number()) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", key, " is not a number"));
+  }
+  *value = found->get<T>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadSamplingDefaults(const fs::path& path, ServedModel* model) {
+  if (!fs::exists(path)) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(path));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "temperature", path, &model->temperature));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_p", path, &model->top_p));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_k", path, &model->top_k));
+  if (config.value("do_sample", Json(true)) == Json(false)) model->temperature = 0;
+  return absl::OkStatus();
+}
+
+std::string NameOf(const fs::path& directory) {
+  const fs::path normal = fs::weakly_canonical(directory);
+  return normal.has_filename() ? normal.filename().string()
+                               : normal.parent_path().filename().string();
+}
+
+}  // namespace
+
+absl::StatusOr<ServedModel> ServedModel::Load(const std::string& directory, std::string name) {
+  const fs::path root(directory);
+  BATON_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load((root / "tokenizer.json").string()));
+  BATON_ASSIGN_OR_RETURN(const MarkupIds markup, FindMarkup(tokenizer));
+  ServedModel model{.name = name.empty() ? NameOf(root) : std::move(name),
+                    .tokenizer = std::move(tokenizer),
+                    .markup = markup};
+
+  const fs::path config_path = root / "config.json";
+  BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(config_path));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "vocab_size", config_path, &model.vocab_size));
+  if (model.vocab_size <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(config_path.string(), ": vocab_size is ", model.vocab_size));
+  }
+  BATON_RETURN_IF_ERROR(model.tokenizer.CheckModelVocabulary(model.vocab_size));
+  BATON_RETURN_IF_ERROR(ReadSamplingDefaults(root / "generation_config.json", &model));
+
+  const fs::path prompts_path = root / "chat_prompts.json";
+  if (fs::exists(prompts_path)) {
+    BATON_ASSIGN_OR_RETURN(model.chat_prompts, LoadChatPrompts(prompts_path.string()));
+  }
+  return model;
+}
+
+}  // namespace baton::router

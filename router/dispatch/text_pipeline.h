@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "router/chat/output_parser.h"
+#include "router/dispatch/generation_events.h"
+#include "router/tokenizer/detokenizer.h"
+#include "router/tokenizer/stop_strings.h"
+#include "router/tokenizer/tokenizer.h"
+
+namespace baton::router {
+
+struct TextPipelineSpec {
+  const Tokenizer* tokenizer = nullptr;
+  std::vector<std::string> stop = {};
+  std::optional<OutputParser::Options> chat = {};  // unset: all text is text
+  std::vector<int32_t> keep_ids = {};              // special tokens that the chat parser has to see
+};
+
+// Token ids of one attempt -> detokenizer -> stop strings -> chat parser -> pieces of the answer.
+// Stop strings apply to the model's text as it is written, reasoning included. One thread at a
+// time.
+class TextPipeline {
+ public:
+  // InvalidArgument for an empty stop string.
+  static absl::StatusOr<std::unique_ptr<TextPipeline>> Create(const TextPipelineSpec& spec);
+
+  // Appends what `id` makes certain to `delta`. False when a stop string is complete: it and what
+  // follows are left out.
+  bool Push(int32_t id, GenerationDelta* delta);
+
+  // Appends what was held back: the sequence has ended.
+  void Finish(GenerationDelta* delta);
+
+  // The stop string that ended the text; empty if none did.
+  const std::string& matched_stop() const { return matched_stop_; }
+  bool has_tool_calls() const { return parser_ && parser_->has_tool_calls(); }
+
+ private:
+  TextPipeline(const TextPipelineSpec& spec, StopStringMatcher stop);
+
+  void AppendText(const std::string& text, GenerationDelta* delta);
+
+  const std::vector<std::string> stop_strings_;
+  Detokenizer detokenizer_;
+  StopStringMatcher stop_;
+  std::optional<OutputParser> parser_;
+  std::string matched_stop_;
+};
+
+}  // namespace baton::router

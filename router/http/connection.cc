@@ -1,0 +1,288 @@
+#include "router/http/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/redirect_error.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/http.hpp"
+
+namespace baton::router {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+// Pipelined requests are read ahead up to this much while an answer is under way; a client that
+// sends more is no longer watched for its end, only noticed when it takes nothing.
+constexpr size_t kReadAheadBytes = 64 << 10;
+
+// What is left of a refused request is read and dropped within these bounds: closing with unread
+// data would reset the connection before the client has read why.
+constexpr size_t kMaxDiscardedBytes = 64 << 20;
+constexpr std::chrono::seconds kDiscardTime{3};
+
+auto Into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
+
+template <typename Fields>
+void SetHeaders(const HttpResponse& response, Fields& message) {
+  message.set(http::field::server, "baton");
+  message.set(http::field::content_type, response.content_type);
+  for (const auto& [name, value] : response.headers) message.set(name, value);
+}
+
+struct Refusal {
+  int status = 0;  // 0: close without a word
+  std::string message = {};
+};
+
+Refusal RefusalOf(const error_code& error, const HttpServerOptions& options) {
+  if (error == http::error::header_limit) {
+    return {431, absl::StrCat("the request headers exceed ", options.max_header_bytes, " bytes")};
+  }
+  if (error == http::error::body_limit) {
+    return {413, absl::StrCat("the request body exceeds ", options.max_body_bytes, " bytes")};
+  }
+  const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
+  if (ended || error.category() != http::make_error_code(http::error::bad_method).category()) {
+    return {};
+  }
+  return {400, absl::StrCat("malformed HTTP request: ", error.message())};
+}
+
+std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext* context)
+    : socket_(std::move(socket)), timer_(socket_.get_executor()), context_(context) {
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+}
+
+void Connection::Arm(std::chrono::nanoseconds time) {
+  ++timer_epoch_;
+  timed_out_ = false;
+  timer_.expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(time));
+  WaitForTimer();
+}
+
+void Connection::Disarm() {
+  ++timer_epoch_;
+  timer_.cancel();
+}
+
+void Connection::WaitForTimer() {
+  timer_.async_wait([self = shared_from_this(), epoch = timer_epoch_](const error_code& error) {
+    if (error || epoch != self->timer_epoch_) return;
+    self->timed_out_ = true;
+    error_code ignored;
+    self->socket_.cancel(ignored);
+    // Between two steps of one operation there was nothing to cancel: try again.
+    constexpr std::chrono::milliseconds kAgain{20};
+    self->timer_.expires_after(kAgain);
+    self->WaitForTimer();
+  });
+}
+
+void Connection::CloseIfIdle() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->idle_) self->Close();
+  });
+}
+
+void Connection::CloseNow() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Close(); });
+}
+
+asio::awaitable<void> Connection::Run() {
+  while (std::optional<Received> received = co_await Read()) {
+    idle_ = false;
+    if (co_await Serve(*std::move(received)) == Next::kClose) break;
+    idle_ = true;
+  }
+  Close();
+}
+
+void Connection::Close() {
+  Disarm();
+  error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+}
+
+asio::awaitable<void> Connection::RunRefused() {
+  idle_ = false;
+  co_await RefuseAndDrain(503, "too many connections");
+  Close();
+}
+
+asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
+  const HttpServerOptions& options = *context_->options;
+  error_code error;
+  if (buffer_.size() == 0) {  // nothing pipelined: wait for the first bytes
+    Arm(options.idle_timeout);
+    const size_t bytes =
+        co_await socket_.async_read_some(buffer_.prepare(kReadAheadBytes), Into(error));
+    buffer_.commit(bytes);
+    if (error) co_return std::nullopt;
+  }
+  idle_ = false;
+
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
+  parser.body_limit(static_cast<uint64_t>(options.max_body_bytes));
+  Arm(options.header_timeout);
+  co_await http::async_read_header(socket_, buffer_, parser, Into(error));
+  const bool in_body = !error;
+  if (!error && !parser.is_done()) {
+    if (beast::iequals(parser.get()[http::field::expect], "100-continue") &&
+        !co_await WriteRaw("HTTP/1.1 100 Continue\r\n\r\n")) {
+      co_return std::nullopt;
+    }
+    Arm(options.body_timeout);
+    co_await http::async_read(socket_, buffer_, parser, Into(error));
+  }
+  Disarm();
+  if (error) {
+    const Refusal refusal =
+        timed_out_ ? Refusal{408, absl::StrCat("the request ", in_body ? "body" : "headers",
+                                               " did not arrive in time")}
+                   : RefusalOf(error, options);
+    if (refusal.status != 0) co_await RefuseAndDrain(refusal.status, refusal.message);
+    co_return std::nullopt;
+  }
+
+  http::request<http::string_body> message = parser.release();
+  Received received;
+  received.keep_alive = message.keep_alive();
+  received.chunked_allowed = message.version() >= 11;
+  const std::string_view target = View(message.target());
+  received.request = {.method = std::string(View(message.method_string())),
+                      .path = std::string(target.substr(0, target.find('?'))),
+                      .content_type = std::string(View(message[http::field::content_type])),
+                      .body = std::move(message.body())};
+  co_return received;
+}
+
+asio::awaitable<Connection::Next> Connection::Serve(Received received) {
+  auto exchange = std::make_shared<Exchange>(socket_.get_executor());
+  asio::post(*context_->handler_pool,
+             [handler = context_->handler, request = std::move(received.request),
+              exchange]() mutable { handler->Handle(std::move(request), std::move(exchange)); });
+  watching_ = true;
+  stop_watching_ = false;
+  asio::co_spawn(
+      socket_.get_executor(),
+      [self = shared_from_this(), exchange] { return self->Watch(exchange); }, asio::detached);
+
+  bool finished = false;
+  bool keep_alive = received.keep_alive;
+  bool chunked = false;
+  while (!finished && !client_gone_) {
+    Exchange::Parts parts = exchange->Take();
+    finished = parts.finished;
+    if (parts.head) {
+      chunked = parts.streamed && received.chunked_allowed;
+      keep_alive = keep_alive && !context_->draining && (chunked || !parts.streamed);
+    }
+    if (!co_await WriteParts(parts, chunked, keep_alive)) client_gone_ = true;
+    if (!finished && !client_gone_) co_await exchange->Wait();
+  }
+  if (client_gone_) exchange->Disconnect();
+  // The read that watches for the end has to be over before the next request is read.
+  error_code ignored;
+  stop_watching_ = true;
+  socket_.cancel(ignored);
+  while (watching_) co_await exchange->Wait();
+  co_return client_gone_ || !keep_alive ? Next::kClose : Next::kRequest;
+}
+
+asio::awaitable<void> Connection::Watch(std::shared_ptr<Exchange> exchange) {
+  error_code error;
+  while (!error && !stop_watching_ && buffer_.size() < kReadAheadBytes) {
+    const size_t bytes = co_await socket_.async_read_some(
+        buffer_.prepare(kReadAheadBytes - buffer_.size()), Into(error));
+    buffer_.commit(bytes);
+  }
+  if (error && !stop_watching_) {
+    client_gone_ = true;
+    // A write that waits for a client that is gone must not wait for its timeout.
+    error_code ignored;
+    socket_.cancel(ignored);
+  }
+  watching_ = false;
+  exchange->Wake();
+}
+
+asio::awaitable<bool> Connection::WriteParts(Exchange::Parts& parts, bool chunked,
+                                             bool keep_alive) {
+  if (parts.head && !parts.streamed) co_return co_await WriteWhole(*parts.head, keep_alive);
+  if (parts.head && !co_await WriteHead(*parts.head, chunked, keep_alive)) co_return false;
+  std::string bytes;
+  if (chunked && !parts.bytes.empty()) {
+    bytes = absl::StrCat(absl::Hex(parts.bytes.size()), "\r\n", parts.bytes, "\r\n");
+  } else {
+    bytes = std::move(parts.bytes);
+  }
+  if (chunked && parts.finished) bytes += "0\r\n\r\n";
+  co_return bytes.empty() || co_await WriteRaw(std::move(bytes));
+}
+
+asio::awaitable<bool> Connection::WriteWhole(const HttpResponse& response, bool keep_alive) {
+  http::response<http::string_body> message(static_cast<http::status>(response.status), 11);
+  SetHeaders(response, message);
+  message.keep_alive(keep_alive);
+  message.body() = response.body;
+  message.prepare_payload();
+  Arm(context_->options->write_timeout);
+  error_code error;
+  co_await http::async_write(socket_, message, Into(error));
+  Disarm();
+  co_return !error;
+}
+
+asio::awaitable<bool> Connection::WriteHead(const HttpResponse& head, bool chunked,
+                                            bool keep_alive) {
+  http::response<http::empty_body> message(static_cast<http::status>(head.status), 11);
+  SetHeaders(head, message);
+  message.keep_alive(keep_alive);
+  if (chunked) message.chunked(true);
+  http::response_serializer<http::empty_body> serializer(message);
+  Arm(context_->options->write_timeout);
+  error_code error;
+  co_await http::async_write_header(socket_, serializer, Into(error));
+  Disarm();
+  co_return !error;
+}
+
+asio::awaitable<bool> Connection::WriteRaw(std::string bytes) {
+  Arm(context_->options->write_timeout);
+  error_code error;
+  co_await asio::async_write(socket_, asio::buffer(bytes), Into(error));
+  Disarm();
+  co_return !error;
+}
+
+asio::awaitable<void> Connection::RefuseAndDrain(int status, std::string message) {
+  const HttpResponse response = context_->handler->Refuse(status, message);
+  if (!co_await WriteWhole(response, /*keep_alive=*/false)) co_return;
+  error_code error;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  Arm(kDiscardTime);
+  for (size_t discarded = 0; !error && discarded < kMaxDiscardedBytes;) {
+    buffer_.clear();
+    discarded += co_await socket_.async_read_some(buffer_.prepare(kReadAheadBytes), Into(error));
+  }
+}
+
+}  // namespace baton::router

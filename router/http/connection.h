@@ -1,0 +1,80 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/thread_pool.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "router/http/exchange.h"
+#include "router/http/handler.h"
+#include "router/http/server.h"
+
+namespace baton::router {
+
+// What the connections of a server share.
+struct ConnectionContext {
+  const HttpServerOptions* options = nullptr;
+  HttpHandler* handler = nullptr;
+  boost::asio::thread_pool* handler_pool = nullptr;
+  std::atomic<bool> draining{false};
+};
+
+// One client connection: reads a request, has it handled, writes the answer, and so on. Everything
+// runs on the strand of its socket.
+class Connection final : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::ip::tcp::socket socket, ConnectionContext* context);
+
+  // Runs until the connection is closed.
+  boost::asio::awaitable<void> Run();
+  // Answers 503 and closes: the server has too many connections.
+  boost::asio::awaitable<void> RunRefused();
+
+  // From any thread: closes at once if no request is under way, or in any case.
+  void CloseIfIdle();
+  void CloseNow();
+
+ private:
+  enum class Next { kRequest, kClose };
+
+  struct Received {
+    HttpRequest request;
+    bool keep_alive = false;
+    bool chunked_allowed = true;  // HTTP/1.0 knows no chunks: the end of a stream closes
+  };
+
+  boost::asio::awaitable<std::optional<Received>> Read();
+  boost::asio::awaitable<Next> Serve(Received received);
+  boost::asio::awaitable<bool> WriteParts(Exchange::Parts& parts, bool chunked, bool keep_alive);
+  boost::asio::awaitable<bool> WriteWhole(const HttpResponse& response, bool keep_alive);
+  boost::asio::awaitable<bool> WriteHead(const HttpResponse& head, bool chunked, bool keep_alive);
+  boost::asio::awaitable<bool> WriteRaw(std::string bytes);
+  boost::asio::awaitable<void> RefuseAndDrain(int status, std::string message);
+  boost::asio::awaitable<void> Watch(std::shared_ptr<Exchange> exchange);
+
+  // From now on what the socket waits for is cancelled after `time`, until the next Arm or Disarm.
+  void Arm(std::chrono::nanoseconds time);
+  void Disarm();
+  void WaitForTimer();
+  void Close();
+
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  uint64_t timer_epoch_ = 0;  // a timer that fires for an earlier Arm does nothing
+  bool timed_out_ = false;
+  ConnectionContext* const context_;
+  boost::beast::flat_buffer buffer_;  // received, not yet parsed
+  bool idle_ = true;                  // between two requests
+  bool watching_ = false;             // Watch runs
+  bool stop_watching_ = false;        // the answer is complete, or the client known to be gone
+  bool client_gone_ = false;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "boost/asio/any_io_executor.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "common/mutex.h"
+#include "router/http/handler.h"
+
+namespace baton::router {
+
+// Carries an answer from any thread to the connection that writes it. The HttpReply side is
+// thread-safe, the rest belongs to the connection's strand.
+class Exchange final : public HttpReply, public std::enable_shared_from_this<Exchange> {
+ public:
+  explicit Exchange(const boost::asio::any_io_executor& strand);
+
+  void Respond(HttpResponse response) override;
+  void StartStream(HttpResponse head) override;
+  void Write(std::string bytes) override;
+  void Finish() override;
+  void OnDisconnect(std::function<void()> on_disconnect) override;
+
+  // What came since the last call.
+  struct Parts {
+    std::optional<HttpResponse> head;
+    bool streamed = false;  // `head` opens a stream
+    std::string bytes;
+    bool finished = false;
+  };
+  Parts Take();
+
+  // Resumes when there may be something to take, or after Wake.
+  boost::asio::awaitable<void> Wait();
+  void Wake();
+
+  // The client is gone.
+  void Disconnect();
+
+ private:
+  // Applies `change` to what is to be taken, unless the client is gone, and wakes the connection.
+  template <typename Change>
+  void Update(Change change);
+
+  boost::asio::steady_timer wake_;  // never expires; cancelled to wake
+  Mutex mutex_;
+  Parts parts_ ABSL_GUARDED_BY(mutex_);
+  bool wake_pending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool disconnected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_disconnect_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::router

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+// What the HTTP server and the API on top of it agree on; free of the HTTP library.
+
+namespace baton::router {
+
+struct HttpRequest {
+  std::string method;             // upper case
+  std::string path;               // percent-encoding as received, without the query
+  std::string content_type = {};  // empty: no such header
+  std::string body = {};
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  std::string body = {};
+};
+
+// The answer to one request: either Respond once, or StartStream, any number of Writes, and Finish.
+// Thread-safe; nothing blocks, what the client does not take yet is queued. After the client has
+// gone everything is dropped.
+class HttpReply {
+ public:
+  virtual ~HttpReply() = default;
+  virtual void Respond(HttpResponse response) = 0;
+  virtual void StartStream(HttpResponse head) = 0;  // its body is ignored
+  virtual void Write(std::string bytes) = 0;
+  virtual void Finish() = 0;
+
+  // `on_disconnect` runs at most once, as soon as the client is gone before the answer is complete;
+  // at once if it is gone already. Dropped when the answer is complete.
+  virtual void OnDisconnect(std::function<void()> on_disconnect) = 0;
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+
+  // Called on a thread of the server's pool; may take CPU time, must not wait. The reply must be
+  // completed sooner or later, on any thread.
+  virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
+
+  // The body of the answer to a request that the server refused itself (too large, too slow,
+  // malformed, too many connections).
+  virtual HttpResponse Refuse(int status, const std::string& message) = 0;
+};
+
+}  // namespace baton::router

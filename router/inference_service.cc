@@ -1,0 +1,222 @@
+#include "router/inference_service.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/server_stream.h"
+#include "common/rpc/status.h"
+#include "common/status_macros.h"
+
+namespace baton::router {
+namespace {
+
+using Writer = rpc::QueuedServerWriter<v1::GenerateResponse>;
+
+// A client that lags further behind than this many deltas is cut off.
+constexpr size_t kMaxQueuedDeltas = 1 << 16;
+
+absl::StatusOr<ChatInput> ChatFromProto(const v1::Chat& proto) {
+  ChatInput chat{.messages = {}, .thinking = proto.thinking()};
+  for (int i = 0; i < proto.messages_size(); ++i) {
+    const v1::ChatMessage& from = proto.messages(i);
+    const std::optional<Role> role = ParseRole(from.role());
+    if (!role || *role == Role::kTool) {
+      return absl::InvalidArgumentError(absl::StrCat("chat.messages[", i, "].role is '",
+                                                     from.role(),
+                                                     "', expected system, user or assistant"));
+    }
+    Message message = TextMessage(*role, from.content());
+    message.reasoning_content = from.reasoning_content();
+    chat.messages.push_back(std::move(message));
+  }
+  if (chat.messages.empty()) return absl::InvalidArgumentError("chat.messages is empty");
+  return chat;
+}
+
+absl::Status CheckRange(const char* field, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("sampling.", field, " is ", value, ", expected ", low, " to ", high));
+}
+
+absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& proto) {
+  RequestedSampling sampling;
+  if (proto.has_temperature()) sampling.temperature = proto.temperature();
+  if (proto.has_top_p()) sampling.top_p = proto.top_p();
+  if (proto.has_top_k()) sampling.top_k = std::max(0, proto.top_k());
+  if (proto.has_min_p()) sampling.min_p = proto.min_p();
+  if (proto.has_seed()) sampling.seed = proto.seed();
+  if (proto.has_max_tokens()) sampling.max_tokens = proto.max_tokens();
+  sampling.min_tokens = proto.min_tokens();
+  sampling.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
+  sampling.ignore_eos = proto.ignore_eos();
+  BATON_RETURN_IF_ERROR(CheckRange("temperature", sampling.temperature.value_or(1), 0, 2));
+  BATON_RETURN_IF_ERROR(CheckRange("top_p", sampling.top_p.value_or(1), 1e-6, 1));
+  BATON_RETURN_IF_ERROR(CheckRange("min_p", sampling.min_p.value_or(0), 0, 1));
+  BATON_RETURN_IF_ERROR(CheckRange("max_tokens", sampling.max_tokens.value_or(1), 1, INT32_MAX));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("min_tokens", sampling.min_tokens, 0, sampling.max_tokens.value_or(INT32_MAX)));
+  return sampling;
+}
+
+absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
+  GenerationRequest request;
+  request.id = RequestId::Random();
+  request.endpoint = Endpoint::kGrpcGenerate;
+  request.model = proto.model();
+  request.stream = true;
+  switch (proto.input_case()) {
+    case v1::GenerateRequest::kPrompt:
+      request.input = proto.prompt();
+      break;
+    case v1::GenerateRequest::kTokenIds:
+      request.input =
+          std::vector<int32_t>(proto.token_ids().ids().begin(), proto.token_ids().ids().end());
+      break;
+    case v1::GenerateRequest::kChat: {
+      BATON_ASSIGN_OR_RETURN(request.input, ChatFromProto(proto.chat()));
+      break;
+    }
+    default:
+      return absl::InvalidArgumentError("input is missing: prompt, chat or token_ids");
+  }
+  BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(proto.sampling()));
+  for (const std::string& stop : proto.stop()) {
+    if (stop.empty()) return absl::InvalidArgumentError("stop holds an empty string");
+    request.stop.push_back(stop);
+  }
+  return request;
+}
+
+v1::Usage ToProto(const Usage& usage) {
+  v1::Usage proto;
+  proto.set_prompt_tokens(usage.prompt_tokens);
+  proto.set_completion_tokens(usage.completion_tokens);
+  proto.set_cached_tokens(usage.cached_tokens);
+  return proto;
+}
+
+v1::ServedBy ToProto(const HandoffFigures& handoff) {
+  v1::ServedBy proto;
+  if (!handoff.prefill_address.empty()) {
+    proto.mutable_prefill()->set_address(handoff.prefill_address);
+    proto.mutable_prefill()->set_incarnation(handoff.prefill_incarnation);
+  }
+  proto.mutable_decode()->set_address(handoff.decode_address);
+  proto.mutable_decode()->set_incarnation(handoff.decode_incarnation);
+  proto.set_handoff_bytes(handoff.bytes);
+  proto.set_prefill_us(handoff.prefill.count());
+  proto.set_handoff_us(handoff.transfer.count());
+  proto.set_decode_queue_us(handoff.decode_queue.count());
+  return proto;
+}
+
+class GrpcSink final : public GenerationSink {
+ public:
+  GrpcSink(std::shared_ptr<Writer> writer, const RequestId& id)
+      : writer_(std::move(writer)), id_(id) {}
+
+  void OnDelta(GenerationDelta delta) override {
+    v1::GenerateResponse response = Start();
+    response.set_text(std::move(delta.text));
+    response.set_reasoning_text(std::move(delta.reasoning));
+    response.mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+    *response.mutable_usage() = ToProto(delta.usage);
+    writer_->Write(std::move(response));
+  }
+
+  void OnEnd(GenerationDelta, const GenerationEnd& end) override {
+    if (end.status.ok()) {
+      v1::GenerateResponse response = Start();
+      *response.mutable_usage() = ToProto(end.usage);
+      response.set_finish_reason(end.finish_reason == FinishReason::kLength
+                                     ? v1::FINISH_REASON_LENGTH
+                                     : v1::FINISH_REASON_STOP);
+      response.set_matched_stop(end.matched_stop);
+      *response.mutable_served_by() = ToProto(end.handoff);
+      writer_->Write(std::move(response));
+    }
+    writer_->Finish(end.status);
+  }
+
+ private:
+  v1::GenerateResponse Start() const {
+    v1::GenerateResponse response;
+    response.mutable_request_id()->set_high(id_.high);
+    response.mutable_request_id()->set_low(id_.low);
+    return response;
+  }
+
+  const std::shared_ptr<Writer> writer_;
+  const RequestId id_;
+};
+
+// Cancels the generation once its call has ended, whichever comes first.
+class CallEnd {
+ public:
+  void Attach(std::shared_ptr<Generation> generation) {
+    bool ended;
+    {
+      MutexLock lock(mutex_);
+      ended = ended_;
+      if (!ended) generation_ = generation;
+    }
+    if (ended) Cancel(*generation);
+  }
+  void OnCallEnded() {
+    std::shared_ptr<Generation> generation;
+    {
+      MutexLock lock(mutex_);
+      ended_ = true;
+      generation = std::move(generation_);
+    }
+    if (generation != nullptr) Cancel(*generation);
+  }
+
+ private:
+  static void Cancel(Generation& generation) {
+    generation.Cancel(absl::CancelledError("the client ended the call"));
+  }
+
+  Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Generation> generation_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* proto) {
+  auto call_end = std::make_shared<CallEnd>();
+  std::shared_ptr<Writer> writer = Writer::Create(
+      kMaxQueuedDeltas, [call_end](const absl::Status&) { call_end->OnCallEnded(); });
+  absl::StatusOr<GenerationRequest> request = FromProto(*proto);
+  if (!request.ok()) {
+    service_->CountRefused(Endpoint::kGrpcGenerate, request.status());
+    writer->Finish(request.status());
+    return writer->reactor();
+  }
+  auto sink = std::make_shared<GrpcSink>(writer, request->id);
+  const std::chrono::nanoseconds timeout =
+      rpc::RemainingTime(*context).value_or(std::chrono::nanoseconds::max());
+  const absl::StatusOr<std::shared_ptr<Generation>> generation =
+      service_->Start(*std::move(request), std::move(sink), timeout);
+  if (generation.ok()) {
+    call_end->Attach(*generation);
+  } else {
+    writer->Finish(generation.status());
+  }
+  return writer->reactor();
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const v1::ListModelsRequest*,
+                                                       v1::ListModelsResponse* response) {
+  response->add_models(service_->model().name);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,248 @@
+#include "router/openai/api.h"
+
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/version.h"
+#include "nlohmann/json.hpp"
+#include "router/openai/error.h"
+#include "router/openai/request.h"
+#include "router/openai/response.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kModelsPath = "/v1/models";
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+HttpResponse JsonResponse(int status, const Json& body) {
+  return {.status = status, .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+Outcome OutcomeOfHttp(int status) {
+  if (status < 400) return Outcome::kOk;
+  if (status == 429) return Outcome::kOverload;
+  if (status == 503) return Outcome::kUnavailable;
+  return status < 500 ? Outcome::kInvalid : Outcome::kInternal;
+}
+
+// "application/json", parameters and case aside.
+bool IsJson(absl::string_view content_type) {
+  const absl::string_view type = content_type.substr(0, content_type.find(';'));
+  return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(type), "application/json");
+}
+
+// Undoes percent-encoding; what is malformed stays as it is.
+std::string PercentDecoded(const std::string& text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    int byte = 0;
+    const bool encoded = text[i] == '%' && text.size() - i > 2 &&
+                         std::from_chars(&text[i + 1], &text[i + 3], byte, 16).ptr == &text[i + 3];
+    decoded.push_back(encoded ? static_cast<char>(byte) : text[i]);
+    if (encoded) i += 2;
+  }
+  return decoded;
+}
+
+std::optional<Endpoint> GeneratingEndpoint(const std::string& path) {
+  if (path == "/v1/chat/completions") return Endpoint::kChatCompletions;
+  if (path == "/v1/completions") return Endpoint::kCompletions;
+  return std::nullopt;
+}
+
+bool IsGetPath(const std::string& path) {
+  return path == "/health" || path == "/version" || path == kModelsPath ||
+         (absl::StartsWith(path, "/v1/models/") && path.size() > kModelsPath.size() + 1);
+}
+
+const char* IdPrefix(Endpoint endpoint) {
+  return endpoint == Endpoint::kChatCompletions ? "chatcmpl-" : "cmpl-";
+}
+
+// Turns what a generation yields into the answer to one HTTP request.
+class HttpSink final : public GenerationSink {
+ public:
+  HttpSink(std::shared_ptr<HttpReply> reply, ResponseHeader header, std::string request_id,
+           bool stream)
+      : reply_(std::move(reply)),
+        header_(std::move(header)),
+        request_id_(std::move(request_id)),
+        stream_(stream) {}
+
+  void OnDelta(GenerationDelta delta) override {
+    Open();
+    reply_->Write(DeltaEvents(header_, delta));
+  }
+
+  void OnEnd(GenerationDelta all, const GenerationEnd& end) override {
+    if (!end.status.ok() && !opened_) {
+      HttpResponse response = ErrorResponse(ErrorOf(end.status));
+      response.headers.emplace_back("x-request-id", request_id_);
+      reply_->Respond(std::move(response));
+    } else if (!stream_) {
+      HttpResponse response{.body = CompleteBody(header_, all, end)};
+      response.headers.emplace_back("x-request-id", request_id_);
+      reply_->Respond(std::move(response));
+    } else {
+      if (end.status.ok()) Open();
+      reply_->Write(end.status.ok() ? ClosingEvents(header_, end) : ErrorEvent(end.status));
+      reply_->Finish();
+    }
+  }
+
+ private:
+  void Open() {
+    if (std::exchange(opened_, true)) return;
+    HttpResponse head{.content_type = "text/event-stream; charset=utf-8"};
+    head.headers.emplace_back("Cache-Control", "no-cache");
+    head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must pass each token on
+    head.headers.emplace_back("x-request-id", request_id_);
+    reply_->StartStream(std::move(head));
+    reply_->Write(OpeningEvent(header_));
+  }
+
+  const std::shared_ptr<HttpReply> reply_;
+  const ResponseHeader header_;
+  const std::string request_id_;
+  const bool stream_;
+  bool opened_ = false;
+};
+
+}  // namespace
+
+OpenAiApi::OpenAiApi(GenerationService* service, RouterMetrics* metrics)
+    : service_(service), metrics_(metrics), started_(UnixSeconds()) {}
+
+HttpResponse OpenAiApi::Refuse(int status, const std::string& message) {
+  metrics_->CountRequest(Endpoint::kOther, OutcomeOfHttp(status));
+  return ErrorResponse({.http_status = status,
+                        .message = message,
+                        .code = status == 503 ? "service_unavailable" : "",
+                        .retry_after = status == 503});
+}
+
+void OpenAiApi::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+  const std::optional<Endpoint> generating = GeneratingEndpoint(request.path);
+  if (generating && request.method == "POST") {
+    Generate(request, std::move(reply), *generating);
+    return;
+  }
+  Endpoint endpoint = generating.value_or(Endpoint::kOther);
+  HttpResponse response;
+  const bool is_get_path = IsGetPath(request.path);
+  if (is_get_path && request.method == "GET") {
+    response = Get(request.path, &endpoint);
+  } else if (generating || is_get_path) {
+    const char* allowed = generating ? "POST" : "GET";
+    response = ErrorResponse({.http_status = 405,
+                              .message = absl::StrCat(request.method, " is not allowed on ",
+                                                      request.path, ", only ", allowed, " is")});
+    response.headers.emplace_back("Allow", allowed);
+  } else {
+    response = ErrorResponse({.http_status = 404,
+                              .message = absl::StrCat("there is nothing at ", request.path),
+                              .code = "not_found"});
+  }
+  metrics_->CountRequest(endpoint, OutcomeOfHttp(response.status));
+  reply->Respond(std::move(response));
+}
+
+void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> reply,
+                         Endpoint endpoint) {
+  const auto refuse = [&](const ApiError& error) {
+    metrics_->CountRequest(endpoint, OutcomeOfHttp(error.http_status));
+    reply->Respond(ErrorResponse(error));
+  };
+  if (!IsJson(request.content_type)) {
+    refuse({.http_status = 415,
+            .message = absl::StrCat("Content-Type is '", request.content_type,
+                                    "', expected application/json")});
+    return;
+  }
+  auto parsed = endpoint == Endpoint::kChatCompletions ? ParseChatCompletion(request.body)
+                                                       : ParseCompletion(request.body);
+  if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
+    refuse(*error);
+    return;
+  }
+  CompletionRequest& completion = std::get<CompletionRequest>(parsed);
+  completion.generation.id = RequestId::Random();
+  const std::string id = completion.generation.id.ToString();
+  auto sink = std::make_shared<HttpSink>(reply,
+                                         ResponseHeader{.endpoint = endpoint,
+                                                        .id = absl::StrCat(IdPrefix(endpoint), id),
+                                                        .created = UnixSeconds(),
+                                                        .model = service_->model().name,
+                                                        .include_usage = completion.include_usage},
+                                         id, completion.generation.stream);
+  const absl::StatusOr<std::shared_ptr<Generation>> generation =
+      service_->Start(std::move(completion.generation), std::move(sink));
+  if (!generation.ok()) {
+    HttpResponse response = ErrorResponse(ErrorOf(generation.status()));
+    response.headers.emplace_back("x-request-id", id);
+    reply->Respond(std::move(response));
+    return;
+  }
+  reply->OnDisconnect([generation = *generation] {
+    generation->Cancel(absl::CancelledError("the client closed the connection"));
+  });
+}
+
+HttpResponse OpenAiApi::Get(const std::string& path, Endpoint* endpoint) const {
+  if (path == "/health") {
+    *endpoint = Endpoint::kHealth;
+    return Health();
+  }
+  if (path == "/version") return JsonResponse(200, {{"version", Version()}});
+
+  *endpoint = Endpoint::kModels;
+  const ServedModel& model = service_->model();
+  Json card = {
+      {"id", model.name}, {"object", "model"}, {"created", started_}, {"owned_by", "baton"}};
+  const uint32_t longest = LongestContext(*service_->workers());
+  if (longest > 0) card["max_model_len"] = longest;
+  if (path == kModelsPath) {
+    return JsonResponse(200, {{"object", "list"}, {"data", Json::array({card})}});
+  }
+  const std::string id = PercentDecoded(path.substr(kModelsPath.size() + 1));
+  if (id == model.name) return JsonResponse(200, card);
+  return ErrorResponse(
+      ErrorOf(absl::NotFoundError(absl::StrCat("the model '", id, "' does not exist"))));
+}
+
+// 200 only if a request that came now would find workers.
+HttpResponse OpenAiApi::Health() const {
+  const std::shared_ptr<const Snapshot> snapshot = service_->workers();
+  Json workers = Json::array();
+  for (const Worker& worker : snapshot->workers) {
+    Json entry = {{"address", worker.target},
+                  {"role", WorkerRoleName(worker.role)},
+                  {"ready", worker.ready},
+                  {"incarnation", absl::StrFormat("%016x", worker.id.incarnation)},
+                  {"requests", worker.EstimatedRequests()}};
+    if (!worker.ready) entry["reason"] = worker.not_ready_reason;
+    workers.push_back(std::move(entry));
+  }
+  const bool draining = service_->closed();
+  const bool served = HasRoute(*snapshot);
+  return JsonResponse(draining || !served ? 503 : 200, {{"status", draining ? "draining"
+                                                                   : served ? "ok"
+                                                                            : "no workers"},
+                                                        {"workers", std::move(workers)}});
+}
+
+}  // namespace baton::router

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "router/dispatch/generation_service.h"
+#include "router/http/handler.h"
+#include "router/metrics.h"
+
+namespace baton::router {
+
+// OpenAI's HTTP API: POST /v1/chat/completions and /v1/completions, GET /v1/models,
+// /v1/models/{id}, /health and /version. Thread-safe.
+class OpenAiApi final : public HttpHandler {
+ public:
+  // Pointers must outlive this object and every answer under way.
+  OpenAiApi(GenerationService* service, RouterMetrics* metrics);
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  HttpResponse Refuse(int status, const std::string& message) override;
+
+ private:
+  void Generate(const HttpRequest& request, std::shared_ptr<HttpReply> reply, Endpoint endpoint);
+  HttpResponse Get(const std::string& path, Endpoint* endpoint) const;
+  HttpResponse Health() const;
+
+  GenerationService* const service_;
+  RouterMetrics* const metrics_;
+  const int64_t started_;  // Unix seconds: "created" of the model
+};
+
+}  // namespace baton::router

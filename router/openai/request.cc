@@ -1,0 +1,204 @@
+#include "router/openai/request.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "router/chat/json_text.h"
+#include "router/openai/chat_messages.h"
+#include "router/openai/field_reader.h"
+
+namespace baton::router {
+namespace {
+
+constexpr size_t kMaxStopStrings = 16;
+constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+// Of POST /v1/completions when the client names none, as in OpenAI's API.
+constexpr uint32_t kDefaultCompletionTokens = 16;
+
+void ReadStopStrings(FieldReader& fields, std::vector<std::string>* stop) {
+  const Json* field = fields.Find("stop");
+  if (field == nullptr) return;
+  const Json list = field->is_array() ? *field : Json::array({*field});
+  if (list.size() > kMaxStopStrings) {
+    fields.Fail("stop", absl::StrCat("has ", list.size(), " strings, at most ", kMaxStopStrings,
+                                     " are allowed"));
+  }
+  for (const Json& text : list) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty()) {
+      fields.Fail("stop", "must be a string or a list of strings, none of them empty");
+      return;
+    }
+    stop->push_back(text.get<std::string>());
+  }
+}
+
+// A list of token ids; false if `list` is something else.
+bool ReadTokenIds(const Json& list, std::vector<int32_t>* ids) {
+  for (const Json& id : list) {
+    if (!id.is_number_integer()) return false;
+    const bool fits = id.is_number_unsigned()
+                          ? id.get<uint64_t>() <= std::numeric_limits<int32_t>::max()
+                          : id.get<int64_t>() >= std::numeric_limits<int32_t>::min();
+    if (!fits) return false;
+    ids->push_back(id.get<int32_t>());
+  }
+  return true;
+}
+
+void ReadSampling(FieldReader& fields, RequestedSampling* sampling) {
+  constexpr double kMaxTemperature = 2;
+  constexpr double kSmallestTopP = 1e-6;
+  fields.Float("temperature", 0, kMaxTemperature, &sampling->temperature);
+  fields.Float("top_p", kSmallestTopP, 1, &sampling->top_p);
+  fields.Integer("top_k", -1, kMaxTokens, &sampling->top_k);  // -1 and 0: off
+  if (sampling->top_k == -1) sampling->top_k = 0;
+  fields.Float("min_p", 0, 1, &sampling->min_p);
+  fields.Integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
+                 &sampling->seed);
+  std::optional<uint32_t> min_tokens;
+  fields.Integer("min_tokens", 0, kMaxTokens, &min_tokens);
+  sampling->min_tokens = min_tokens.value_or(0);
+  fields.Boolean("ignore_eos", &sampling->ignore_eos);
+  const Json* stop_ids = fields.Find("stop_token_ids");
+  if (stop_ids != nullptr &&
+      (!stop_ids->is_array() || !ReadTokenIds(*stop_ids, &sampling->stop_token_ids))) {
+    fields.Fail("stop_token_ids", "must be a list of token ids");
+  }
+}
+
+void ReadStream(FieldReader& fields, CompletionRequest* request) {
+  fields.Boolean("stream", &request->generation.stream);
+  const Json* options = fields.Find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) {
+    fields.Fail("stream_options", "must be an object");
+    return;
+  }
+  if (!request->generation.stream) {
+    fields.Fail("stream_options", "is only allowed when stream is true");
+  }
+  FieldReader reader(*options, "stream_options");
+  reader.Boolean("include_usage", &request->include_usage);
+  reader.Unsupported("include_obfuscation", false);
+  reader.Unsupported("continuous_usage_stats", false);
+  reader.RejectUnknown();
+  fields.Adopt(reader.error());
+}
+
+// What both endpoints know.
+void ReadCommon(FieldReader& fields, CompletionRequest* request) {
+  GenerationRequest& generation = request->generation;
+  fields.String("model", &generation.model);
+  ReadStream(fields, request);
+  ReadStopStrings(fields, &generation.stop);
+  ReadSampling(fields, &generation.sampling);
+  fields.Integer("max_tokens", 1, kMaxTokens, &generation.sampling.max_tokens);
+  fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention"});
+  fields.Unsupported("n", 1);
+  fields.Unsupported("best_of", 1);
+  fields.Unsupported("presence_penalty", 0);
+  fields.Unsupported("frequency_penalty", 0);
+  fields.Unsupported("repetition_penalty", 1);
+  fields.Unsupported("logit_bias", Json::object());
+  fields.Unsupported("response_format", {{"type", "text"}});
+}
+
+void CheckTokenCounts(FieldReader& fields, const RequestedSampling& sampling) {
+  if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens) {
+    fields.Fail("min_tokens", absl::StrCat("is ", sampling.min_tokens, ", more than max_tokens (",
+                                           *sampling.max_tokens, ")"));
+  }
+}
+
+void ReadPrompt(FieldReader& fields, GenerationRequest* generation) {
+  const Json* prompt = fields.Find("prompt");
+  if (prompt == nullptr) {
+    fields.Fail("prompt", "is missing");
+    return;
+  }
+  const bool nested = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (nested && prompt->size() > 1) {
+    fields.Fail("prompt",
+                absl::StrCat("has ", prompt->size(), " prompts, send one request for each"));
+    return;
+  }
+  const Json& only = nested ? prompt->front() : *prompt;
+  if (only.is_string()) {
+    generation->input = only.get<std::string>();
+    return;
+  }
+  std::vector<int32_t> ids;
+  if (!only.is_array() || !ReadTokenIds(only, &ids)) {
+    fields.Fail("prompt", "must be a string, or a list that holds one string or token ids");
+    return;
+  }
+  generation->input = std::move(ids);
+}
+
+void ReadChatTokenLimits(FieldReader& fields, RequestedSampling* sampling) {
+  std::optional<uint32_t> completion_tokens;
+  fields.Integer("max_completion_tokens", 1, kMaxTokens, &completion_tokens);
+  if (!completion_tokens) return;
+  if (sampling->max_tokens && *sampling->max_tokens != *completion_tokens) {
+    fields.Fail("max_completion_tokens", "contradicts max_tokens");
+  }
+  sampling->max_tokens = completion_tokens;
+}
+
+using Result = std::variant<CompletionRequest, ApiError>;
+
+template <typename ReadFields>
+Result Parse(std::string_view body, ReadFields read) {
+  absl::StatusOr<Json> json = ParseJson(body);
+  if (!json.ok()) {
+    return ApiError{
+        .http_status = 400,
+        .message = absl::StrCat("the request body is not valid JSON: ", json.status().message())};
+  }
+  if (!json->is_object()) {
+    return ApiError{
+        .http_status = 400,
+        .message = absl::StrCat("the request body is ", TypeOf(*json), ", expected an object")};
+  }
+  FieldReader fields(*json, "");
+  CompletionRequest request;
+  read(fields, &request);
+  CheckTokenCounts(fields, request.generation.sampling);
+  fields.RejectUnknown();
+  if (fields.error()) return *fields.error();
+  return request;
+}
+
+}  // namespace
+
+Result ParseChatCompletion(std::string_view body) {
+  return Parse(body, [](FieldReader& fields, CompletionRequest* request) {
+    request->generation.endpoint = Endpoint::kChatCompletions;
+    ReadCommon(fields, request);
+    ReadChatTokenLimits(fields, &request->generation.sampling);
+    request->generation.input = ReadChat(fields);
+    fields.Unsupported("logprobs", false);
+    fields.Unsupported("top_logprobs", 0);
+    fields.Unsupported("modalities", Json::array({"text"}));
+    for (const char* field :
+         {"audio", "prediction", "functions", "function_call", "verbosity", "web_search_options"}) {
+      fields.Unsupported(field);
+    }
+  });
+}
+
+Result ParseCompletion(std::string_view body) {
+  return Parse(body, [](FieldReader& fields, CompletionRequest* request) {
+    request->generation.endpoint = Endpoint::kCompletions;
+    request->generation.sampling.max_tokens = kDefaultCompletionTokens;
+    ReadCommon(fields, request);
+    ReadPrompt(fields, &request->generation);
+    fields.Unsupported("echo", false);
+    fields.Unsupported("suffix");
+    fields.Unsupported("logprobs");
+  });
+}
+
+}  // namespace baton::router

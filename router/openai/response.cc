@@ -1,0 +1,182 @@
+#include "router/openai/response.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/version.h"
+#include "nlohmann/json.hpp"
+#include "router/openai/error.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Event(const Json& json) { return absl::StrCat("data: ", Dump(json), "\n\n"); }
+
+bool IsChat(const ResponseHeader& header) { return header.endpoint == Endpoint::kChatCompletions; }
+
+Json FinishReasonJson(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kToolCalls:
+      return "tool_calls";
+    case FinishReason::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+Json Envelope(const ResponseHeader& header, std::string_view object, Json choices) {
+  return {{"id", header.id},
+          {"object", object},
+          {"created", header.created},
+          {"model", header.model},
+          {"system_fingerprint", "baton-" + std::string(Version())},
+          {"choices", std::move(choices)}};
+}
+
+Json UsageJson(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", uint64_t{usage.prompt_tokens} + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+template <typename Duration>
+double Milliseconds(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+Json BatonJson(const GenerationEnd& end) {
+  const HandoffFigures& handoff = end.handoff;
+  return {{"prefill_worker",
+           handoff.prefill_address.empty() ? Json(nullptr) : Json(handoff.prefill_address)},
+          {"decode_worker", handoff.decode_address},
+          {"handoff_bytes", handoff.bytes},
+          {"ttft_ms", Milliseconds(end.time_to_first_token)},
+          {"attempts", end.attempts},
+          {"prefill_ms", Milliseconds(handoff.prefill)},
+          {"handoff_ms", Milliseconds(handoff.transfer)},
+          {"decode_queue_ms", Milliseconds(handoff.decode_queue)}};
+}
+
+Json ToolCallJson(const ToolCallDelta& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+// Pieces of one call put together.
+Json WholeToolCalls(const std::vector<ToolCallDelta>& pieces) {
+  std::vector<ToolCallDelta> calls;
+  for (const ToolCallDelta& piece : pieces) {
+    if (static_cast<size_t>(piece.index) >= calls.size()) calls.resize(piece.index + 1);
+    ToolCallDelta& call = calls[piece.index];
+    call.id += piece.id;
+    call.name += piece.name;
+    call.arguments += piece.arguments;
+  }
+  Json list = Json::array();
+  for (const ToolCallDelta& call : calls) list.push_back(ToolCallJson(call));
+  return list;
+}
+
+Json MessageJson(const GenerationDelta& all) {
+  Json message = {{"role", "assistant"}};
+  const bool only_calls = all.text.empty() && !all.tool_calls.empty();
+  message["content"] = only_calls ? Json(nullptr) : Json(all.text);
+  if (!all.reasoning.empty()) message["reasoning_content"] = all.reasoning;
+  if (!all.tool_calls.empty()) message["tool_calls"] = WholeToolCalls(all.tool_calls);
+  return message;
+}
+
+Json DeltaJson(const ToolCallDelta& call) {
+  Json json = {{"index", call.index}};
+  if (!call.name.empty()) {
+    json["id"] = call.id;
+    json["type"] = "function";
+    json["function"]["name"] = call.name;
+  }
+  json["function"]["arguments"] = call.arguments;
+  return json;
+}
+
+// A chunk with one choice; `content` is the member "delta" of chats and "text" of completions.
+Json Chunk(const ResponseHeader& header, Json content, FinishReason reason) {
+  const bool chat = IsChat(header);
+  Json choice = {{"index", 0}};
+  choice[chat ? "delta" : "text"] = std::move(content);
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = FinishReasonJson(reason);
+  Json chunk = Envelope(header, chat ? "chat.completion.chunk" : "text_completion",
+                        Json::array({std::move(choice)}));
+  if (header.include_usage) chunk["usage"] = nullptr;
+  return chunk;
+}
+
+}  // namespace
+
+std::string CompleteBody(const ResponseHeader& header, const GenerationDelta& all,
+                         const GenerationEnd& end) {
+  Json choice = {{"index", 0}};
+  if (IsChat(header)) {
+    choice["message"] = MessageJson(all);
+  } else {
+    choice["text"] = all.text;
+  }
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = FinishReasonJson(end.finish_reason);
+  Json body = Envelope(header, IsChat(header) ? "chat.completion" : "text_completion",
+                       Json::array({std::move(choice)}));
+  body["usage"] = UsageJson(end.usage);
+  body["baton"] = BatonJson(end);
+  return Dump(body);
+}
+
+std::string OpeningEvent(const ResponseHeader& header) {
+  if (!IsChat(header)) return "";
+  return Event(Chunk(header, {{"role", "assistant"}, {"content", ""}}, FinishReason::kNone));
+}
+
+std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& delta) {
+  if (!IsChat(header)) {
+    return delta.text.empty() ? "" : Event(Chunk(header, delta.text, FinishReason::kNone));
+  }
+  std::string events;
+  const auto add = [&](Json content) {
+    events += Event(Chunk(header, std::move(content), FinishReason::kNone));
+  };
+  if (!delta.reasoning.empty()) add({{"reasoning_content", delta.reasoning}});
+  if (!delta.text.empty()) add({{"content", delta.text}});
+  for (const ToolCallDelta& call : delta.tool_calls) {
+    add({{"tool_calls", Json::array({DeltaJson(call)})}});
+  }
+  return events;
+}
+
+std::string ClosingEvents(const ResponseHeader& header, const GenerationEnd& end) {
+  Json last = Chunk(header, IsChat(header) ? Json::object() : Json(""), end.finish_reason);
+  std::string events;
+  if (header.include_usage) {
+    events = Event(last);
+    last = Envelope(header, IsChat(header) ? "chat.completion.chunk" : "text_completion",
+                    Json::array());
+    last["usage"] = UsageJson(end.usage);
+  }
+  last["baton"] = BatonJson(end);
+  return absl::StrCat(events, Event(last), "data: [DONE]\n\n");
+}
+
+std::string ErrorEvent(const absl::Status& status) {
+  return absl::StrCat("data: ", ErrorJson(ErrorOf(status)), "\n\n");
+}
+
+}  // namespace baton::router

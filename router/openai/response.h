@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "router/dispatch/generation_events.h"
+#include "router/metrics.h"
+
+// Bodies and stream chunks of the two generating endpoints.
+
+namespace baton::router {
+
+// What every piece of one answer repeats.
+struct ResponseHeader {
+  Endpoint endpoint = Endpoint::kChatCompletions;
+  std::string id = {};  // "chatcmpl-..." or "cmpl-..."
+  int64_t created = 0;  // Unix seconds
+  std::string model = {};
+  bool include_usage = false;  // of streams: a last chunk with the usage, null in the others
+};
+
+// The body of an answer that is not streamed. Its member "baton", outside of OpenAI's API, says how
+// the request was served:
+//   prefill_worker   host:port, null when the decode worker prefilled by itself or did not say
+//   decode_worker    host:port
+//   handoff_bytes    cache bytes moved between the two
+//   ttft_ms          arrival at the router to the first token
+//   attempts         1 unless a failed attempt was replaced
+//   prefill_ms, handoff_ms, decode_queue_ms   parts of the way to the first token
+std::string CompleteBody(const ResponseHeader& header, const GenerationDelta& all,
+                         const GenerationEnd& end);
+
+// Server-sent events, each "data: <JSON>\n\n".
+std::string OpeningEvent(const ResponseHeader& header);  // chat: the role; completions: nothing
+std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& delta);
+// Finish reason, usage if asked for, and "data: [DONE]". The last chunk has the member "baton".
+std::string ClosingEvents(const ResponseHeader& header, const GenerationEnd& end);
+// An answer that fails after it began: the error, and no [DONE].
+std::string ErrorEvent(const absl::Status& status);
+
+}  // namespace baton::router

@@ -1,0 +1,135 @@
+#include "router/policy/route.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+class RoundRobin final : public Scorer {
+ public:
+  double Score(const Worker&) const override { return 0; }
+};
+
+class LeastLoaded final : public Scorer {
+ public:
+  double Score(const Worker& worker) const override {
+    if (worker.role == WorkerRole::kPrefill) {
+      return static_cast<double>(worker.EstimatedQueuedTokens());
+    }
+    const ReportedLoad& load = worker.load;
+    const double used_share = load.pages_total == 0 ? 0
+                                                    : 1 - static_cast<double>(load.pages_free) /
+                                                              static_cast<double>(load.pages_total);
+    return static_cast<double>(worker.EstimatedRequests()) + std::min(used_share, 0.999);
+  }
+};
+
+// `score` says the order; among equals the ticket decides, so that they take turns.
+std::vector<const Worker*> Ranked(std::vector<const Worker*> workers, uint64_t ticket,
+                                  const Scorer& scorer) {
+  if (workers.empty()) return workers;
+  std::ranges::rotate(workers, workers.begin() + static_cast<ptrdiff_t>(ticket % workers.size()));
+  std::vector<std::pair<double, const Worker*>> scored;
+  for (const Worker* worker : workers) scored.emplace_back(scorer.Score(*worker), worker);
+  std::ranges::stable_sort(scored, {}, &std::pair<double, const Worker*>::first);
+  for (size_t i = 0; i < scored.size(); ++i) workers[i] = scored[i].second;
+  return workers;
+}
+
+std::vector<const Worker*> Usable(const Snapshot& snapshot, WorkerRole role,
+                                  const RouteQuery& query) {
+  std::vector<const Worker*> usable;
+  for (const Worker& worker : snapshot.workers) {
+    const bool avoided = std::ranges::any_of(
+        query.avoid, [&](const WorkerId& failed) { return failed.Means(worker.id); });
+    if (worker.role == role && worker.ready && !avoided) usable.push_back(&worker);
+  }
+  return usable;
+}
+
+// Workers that failed lately serve only when there are no others.
+void DropCooling(std::vector<const Worker*>& workers, Clock::TimePoint now) {
+  const auto cooling = [&](const Worker* worker) { return worker->cooling_until > now; };
+  if (!std::ranges::all_of(workers, cooling)) std::erase_if(workers, cooling);
+}
+
+absl::Status NoneReady(const Snapshot& snapshot, WorkerRole role, const RouteQuery& query) {
+  return absl::UnavailableError(absl::StrCat(
+      "no ", WorkerRoleName(role), " worker can take the request: ", snapshot.CountReady(role),
+      " of ", snapshot.Count(role), " ready",
+      query.avoid.empty() ? "" : ", and this request failed on some of them already"));
+}
+
+absl::Status TooLong(const Snapshot& snapshot, const RouteQuery& query) {
+  return absl::OutOfRangeError(absl::StrCat(
+      "the longest context is ", LongestContext(snapshot), " tokens; the request has ",
+      query.prompt_tokens, " in the prompt and asks for up to ", query.new_tokens, " more"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy) {
+  if (policy == "round-robin") return std::make_unique<RoundRobin>();
+  if (policy == "least-loaded") return std::make_unique<LeastLoaded>();
+  return absl::InvalidArgumentError(
+      absl::StrCat("policy is '", policy, "', expected round-robin or least-loaded"));
+}
+
+uint32_t LongestContext(const Snapshot& snapshot) {
+  uint32_t longest = 0;
+  for (const Worker& worker : snapshot.workers) {
+    if (worker.role == WorkerRole::kDecode && worker.ready) {
+      if (worker.max_context_tokens == 0) return 0;
+      longest = std::max(longest, worker.max_context_tokens);
+    }
+  }
+  return longest;
+}
+
+absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& query,
+                                  const Scorer& scorer) {
+  std::vector<const Worker*> decodes = Usable(snapshot, WorkerRole::kDecode, query);
+  if (decodes.empty()) return NoneReady(snapshot, WorkerRole::kDecode, query);
+  const bool split = snapshot.Count(WorkerRole::kPrefill) > 0;
+  std::vector<const Worker*> prefills = Usable(snapshot, WorkerRole::kPrefill, query);
+  if (split && prefills.empty()) return NoneReady(snapshot, WorkerRole::kPrefill, query);
+
+  if (split) {
+    std::erase_if(decodes, [&](const Worker* decode) {
+      return std::ranges::none_of(prefills, [&](const Worker* prefill) {
+        return prefill->semantics_hash == decode->semantics_hash;
+      });
+    });
+    if (decodes.empty()) {
+      return absl::UnavailableError(
+          "no ready prefill worker has the semantics hash of a ready decode worker");
+    }
+  }
+  std::erase_if(decodes, [&](const Worker* decode) {
+    return decode->max_context_tokens != 0 &&
+           uint64_t{query.prompt_tokens} + query.new_tokens > decode->max_context_tokens;
+  });
+  if (decodes.empty()) return TooLong(snapshot, query);
+
+  Route route;
+  DropCooling(decodes, query.now);
+  route.decode = Ranked(decodes, query.ticket, scorer).front();
+  std::erase_if(prefills, [&](const Worker* prefill) {
+    return prefill->semantics_hash != route.decode->semantics_hash;
+  });
+  DropCooling(prefills, query.now);
+  // A slower turn for prefill workers: equal numbers of both must not always meet in pairs.
+  route.prefill = Ranked(prefills, query.ticket + query.ticket / decodes.size(), scorer);
+  if (route.prefill.size() > kMaxPrefillChoices) route.prefill.resize(kMaxPrefillChoices);
+  return route;
+}
+
+bool HasRoute(const Snapshot& snapshot) {
+  return ChooseRoute(snapshot, RouteQuery{.prompt_tokens = 1}, RoundRobin()).ok();
+}
+
+}  // namespace baton::router

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "common/mutex.h"
+#include "common/rpc/worker_control_client.h"
+#include "router/registry/registry.h"
+
+namespace baton::router {
+
+// Asks every worker for WorkerControl.GetInfo, again and again, and tells the registry. A worker
+// that answers slowly delays no other, and is not asked again before it has answered or the
+// deadline has passed. Runs from construction to destruction, on a thread of its own.
+class WorkerPoller {
+ public:
+  struct Options {
+    std::chrono::nanoseconds interval = std::chrono::milliseconds(500);
+    std::chrono::nanoseconds deadline = std::chrono::seconds(1);
+  };
+
+  // `registry` must outlive this object.
+  WorkerPoller(Registry* registry, Options options);
+  ~WorkerPoller();
+
+ private:
+  // Shared with polls under way, which may be answered after the poller is gone.
+  struct Shared;
+
+  void Run();
+  void Poll(size_t index);
+
+  Registry* const registry_;
+  const Options options_;
+  std::deque<rpc::WorkerControlClient> clients_;  // neither copied nor moved
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace baton::router

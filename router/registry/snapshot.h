@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/ids.h"
+
+// What the router knows of the fleet at one moment. A snapshot never changes after it was made, so
+// any thread may route by it without a lock; only the counters of the router's own open work move.
+
+namespace baton::router {
+
+enum class WorkerRole { kPrefill, kDecode };
+const char* WorkerRoleName(WorkerRole role);
+
+// One process. Workers that were never reached have incarnation 0.
+struct WorkerId {
+  std::string address = {};  // as the worker advertises it
+  Incarnation incarnation = 0;
+
+  // Whether this, from a failure report that may not know the incarnation (0), speaks of `worker`.
+  bool Means(const WorkerId& worker) const {
+    return address == worker.address && (incarnation == worker.incarnation || incarnation == 0);
+  }
+  friend bool operator==(const WorkerId&, const WorkerId&) = default;
+};
+
+// What this router has under way on a worker. Thread-safe.
+struct OpenWork {
+  std::atomic<int64_t> requests{0};
+  std::atomic<int64_t> prompt_tokens{0};
+};
+
+// Counts one request on a worker while it exists. Move-only.
+class WorkLease {
+ public:
+  WorkLease() = default;
+  WorkLease(std::shared_ptr<OpenWork> work, int64_t prompt_tokens);
+  WorkLease(WorkLease&& other) noexcept = default;
+  WorkLease& operator=(WorkLease&& other) noexcept;
+  ~WorkLease() { Release(); }
+
+  void Release();
+
+ private:
+  std::shared_ptr<OpenWork> work_;
+  int64_t prompt_tokens_ = 0;
+};
+
+// As the worker last reported it.
+struct ReportedLoad {
+  uint32_t running_requests = 0;
+  uint32_t queued_requests = 0;
+  uint64_t queued_tokens = 0;  // prompt tokens not yet computed
+  uint64_t pages_total = 0;
+  uint64_t pages_free = 0;
+};
+
+struct Worker {
+  WorkerRole role = WorkerRole::kDecode;
+  std::string target;  // host:port that the router dials
+  WorkerId id;
+  bool ready = false;
+  std::string not_ready_reason;     // empty when ready
+  uint64_t semantics_hash = 0;      // prefill and decode must agree
+  uint32_t max_context_tokens = 0;  // 0: no limit reported
+  // A request failed on this incarnation a short while ago: used only when nothing else is left.
+  Clock::TimePoint cooling_until{};
+
+  ReportedLoad load;
+  // The router's own open work when `load` was reported: what was opened since is not in it.
+  int64_t requests_at_report = 0;
+  int64_t prompt_tokens_at_report = 0;
+  std::shared_ptr<OpenWork> open = std::make_shared<OpenWork>();
+
+  // Requests and prompt tokens as of now: the report corrected by what this router did since.
+  int64_t EstimatedRequests() const;
+  int64_t EstimatedQueuedTokens() const;
+};
+
+struct Snapshot {
+  std::vector<Worker> workers;  // in the order of the configuration
+
+  int Count(WorkerRole role) const;
+  int CountReady(WorkerRole role) const;
+};
+
+}  // namespace baton::router

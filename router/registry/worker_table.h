@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "router/registry/snapshot.h"
+
+namespace baton::router {
+
+struct WorkerSpec {
+  WorkerRole role = WorkerRole::kDecode;
+  std::string target = {};  // host:port
+};
+
+// The answer to one poll.
+struct WorkerReport {
+  std::optional<WorkerRole> role;
+  WorkerId self;  // an empty address stands for the one that was dialled
+  uint64_t semantics_hash = 0;
+  uint64_t tokenizer_hash = 0;  // 0: the worker does not know one
+  uint32_t max_context_tokens = 0;
+  bool ready = false;
+  ReportedLoad load;
+};
+
+struct WorkerTableOptions {
+  uint64_t tokenizer_hash = 0;  // of the router; a worker with another one is not used
+  std::chrono::nanoseconds cool_down =
+      std::chrono::seconds(2);  // doubles with each failure in a row
+  std::chrono::nanoseconds max_cool_down = std::chrono::seconds(30);
+};
+
+// Which workers can be used, derived from what they report and from how requests fare on them. No
+// thread, clock or socket inside; the caller serialises.
+//
+//   unreached -> ready          a report that is ready and compatible
+//   ready -> not ready          a poll refused (at once) or timed out (twice in a row), a drain, or
+//   a
+//                               report that does not fit
+//   ready -> cooling -> ready   a request failed on this incarnation; over with time, with a
+//   success,
+//                               or with a new incarnation
+class WorkerTable {
+ public:
+  WorkerTable(const std::vector<WorkerSpec>& specs, WorkerTableOptions options);
+
+  size_t size() const { return rows_.size(); }
+  const std::string& target(size_t index) const { return rows_[index].worker.target; }
+
+  // The router's open work when a poll was sent.
+  struct OpenAtSend {
+    int64_t requests = 0;
+    int64_t prompt_tokens = 0;
+  };
+  OpenAtSend OpenNow(size_t index) const;
+  void OnReport(size_t index, const WorkerReport& report, OpenAtSend open);
+  void OnPollFailed(size_t index, const absl::Status& status);
+
+  // Another incarnation than the present one is history and changes nothing.
+  void OnRequestFailed(const WorkerId& id, Clock::TimePoint now);
+  // True when it ended a cool-down.
+  bool OnRequestSucceeded(const WorkerId& id);
+
+  Snapshot MakeSnapshot() const;
+  // True once every worker has answered or failed a poll.
+  bool AllPolled() const;
+
+ private:
+  struct Row {
+    Worker worker;
+    bool polled = false;
+    int timeouts_in_a_row = 0;
+    int failures_in_a_row = 0;  // of requests
+  };
+
+  Row* Find(const WorkerId& id);
+  std::string WhyUnusable(const Row& row, const WorkerReport& report) const;
+
+  const WorkerTableOptions options_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace baton::router

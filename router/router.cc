@@ -1,0 +1,152 @@
+#include "router/router.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/rpc/server.h"
+#include "common/status_macros.h"
+#include "router/dispatch/generation_service.h"
+#include "router/dispatch/grpc_decode_client.h"
+#include "router/http/server.h"
+#include "router/inference_service.h"
+#include "router/metrics.h"
+#include "router/openai/api.h"
+#include "router/registry/poller.h"
+
+namespace baton::router {
+namespace {
+
+// For answers that are complete but not yet written when everything else has ended.
+constexpr std::chrono::seconds kFlushTime{5};
+constexpr std::chrono::seconds kFirstPollTime{1};
+
+std::vector<WorkerSpec> WorkersOf(const RouterConfig& config) {
+  std::vector<WorkerSpec> specs;
+  for (const std::string& target : config.prefill_workers) {
+    specs.push_back({.role = WorkerRole::kPrefill, .target = target});
+  }
+  for (const std::string& target : config.decode_workers) {
+    specs.push_back({.role = WorkerRole::kDecode, .target = target});
+  }
+  return specs;
+}
+
+HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
+  HttpServerOptions options;
+  options.listen = config.listen;
+  options.threads = config.http_threads;
+  options.max_connections = config.max_connections;
+  options.max_header_bytes = config.max_header_bytes;
+  options.max_body_bytes = config.max_body_bytes;
+  options.header_timeout = config.header_timeout;
+  options.body_timeout = config.body_timeout;
+  return options;
+}
+
+std::string WithPort(const std::string& listen, int port) {
+  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+}
+
+}  // namespace
+
+// Members are destroyed from the last to the first: front ends before what they call.
+struct Router::Impl {
+  Impl(const RouterConfig& config, ServedModel loaded, std::unique_ptr<Scorer> scorer)
+      : config(config),
+        model(std::move(loaded)),
+        metrics("router"),
+        router_metrics(metrics, config.policy),
+        scorer(std::move(scorer)),
+        registry(WorkersOf(config), {.tokenizer_hash = model.tokenizer.hash()},
+                 [this](const Snapshot& snapshot) { router_metrics.SetWorkerHealth(snapshot); }),
+        service(&model, &environment,
+                {.max_concurrent_requests = config.max_concurrent_requests,
+                 .request_timeout = config.request_timeout}),
+        api(&service, &router_metrics),
+        inference(&service) {
+    environment.registry = &registry;
+    environment.scorer = this->scorer.get();
+    environment.decode = &decode_client;
+    environment.metrics = &router_metrics;
+    environment.clock = &Clock::Real();
+    environment.max_attempts = config.max_attempts;
+  }
+
+  absl::Status Serve();
+
+  const RouterConfig config;
+  const ServedModel model;
+  Metrics metrics;
+  RouterMetrics router_metrics;
+  const std::unique_ptr<Scorer> scorer;
+  Registry registry;
+  GenerationEnvironment environment;
+  GenerationService service;
+  GrpcDecodeClient decode_client;
+  OpenAiApi api;
+  InferenceService inference;
+  std::unique_ptr<WorkerPoller> poller;
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<rpc::GrpcServer> grpc;
+};
+
+absl::Status Router::Impl::Serve() {
+  poller = std::make_unique<WorkerPoller>(&registry, WorkerPoller::Options{});
+  registry.WaitFirstPolls(kFirstPollTime);
+  BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen));
+  BATON_ASSIGN_OR_RETURN(grpc, rpc::GrpcServer::Start({.listen = config.grpc_listen,
+                                                       .services = {&inference},
+                                                       .service_names = {"baton.v1.Inference"}}));
+  BATON_ASSIGN_OR_RETURN(
+      http, HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections));
+  return absl::OkStatus();
+}
+
+Router::Router(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Router::~Router() { Drain(std::chrono::nanoseconds::zero()); }
+
+absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(config.policy));
+  BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(config.model_dir, config.model_name));
+  std::unique_ptr<Router> router(
+      new Router(std::make_unique<Impl>(config, std::move(model), std::move(scorer))));
+  BATON_RETURN_IF_ERROR(router->impl_->Serve());
+  spdlog::info("serving {} over {} prefill and {} decode workers, policy {}",
+               router->impl_->model.name, config.prefill_workers.size(),
+               config.decode_workers.size(), config.policy);
+  return router;
+}
+
+Router::Ports Router::ports() const {
+  return {
+      .http = impl_->http->port(), .grpc = impl_->grpc->port(), .metrics = impl_->metrics.port()};
+}
+
+std::string Router::ListeningLine() const {
+  const auto [http, grpc, metrics] = ports();
+  return absl::StrCat("listening http=", WithPort(impl_->config.listen, http),
+                      " grpc=", WithPort(impl_->config.grpc_listen, grpc),
+                      " metrics=", WithPort(impl_->config.metrics_listen, metrics));
+}
+
+bool Router::Drain(std::chrono::nanoseconds timeout) {
+  Impl& impl = *impl_;
+  impl.service.Close();
+  if (impl.grpc != nullptr) impl.grpc->SetServing(false);
+  if (impl.http != nullptr) impl.http->Drain();
+  const bool finished = impl.service.WaitEmpty(timeout);
+  if (!finished) {
+    spdlog::warn("{} requests did not finish in time and are cancelled", impl.service.running());
+    impl.service.CancelAll(absl::UnavailableError("the router is shutting down"));
+    impl.service.WaitEmpty(kFlushTime);
+  }
+  if (impl.http != nullptr) impl.http->Shutdown(kFlushTime);
+  if (impl.grpc != nullptr) impl.grpc->Shutdown(kFlushTime);
+  return finished;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "router/config.h"
+
+namespace baton::router {
+
+// A whole router: HTTP and gRPC front ends, worker registry, dispatch, metrics. Several may live in
+// one process. Thread-safe.
+class Router {
+ public:
+  // Serves from the moment it returns, on bound ports. Waits for the first answer of every worker,
+  // for at most a second: they need not be up. Errors name the file, flag or address at fault.
+  static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config);
+  // Drain(0).
+  ~Router();
+
+  struct Ports {
+    int http = 0;
+    int grpc = 0;
+    int metrics = 0;
+  };
+  Ports ports() const;
+  // "listening http=host:port grpc=host:port metrics=host:port": for scripts, on stdout.
+  std::string ListeningLine() const;
+
+  // Reports not healthy and refuses new requests at once, waits up to `timeout` for those that run,
+  // cancels the rest, and closes everything. False if some had to be cancelled. Idempotent.
+  bool Drain(std::chrono::nanoseconds timeout);
+
+ private:
+  struct Impl;
+  explicit Router(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::router

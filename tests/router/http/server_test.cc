@@ -1,0 +1,325 @@
+#include "router/http/server.h"
+
+#include <map>
+
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/http_client.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::router {
+namespace {
+
+using baton::testing::Fetch;
+using baton::testing::HttpClient;
+using baton::testing::StatusIs;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// Answers "/echo" with the request's body at once and keeps the replies to "/hold" for the test.
+class TestHandler final : public HttpHandler {
+ public:
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+    if (request.path != "/hold") {
+      reply->Respond({.body = request.method + " " + request.path + " " + request.body});
+      return;
+    }
+    reply->OnDisconnect([this] {
+      MutexLock lock(mutex_);
+      ++disconnected_;
+      changed_.NotifyAll();
+    });
+    MutexLock lock(mutex_);
+    held_.push_back(std::move(reply));
+    changed_.NotifyAll();
+  }
+
+  HttpResponse Refuse(int status, const std::string& message) override {
+    return {.status = status, .body = message};
+  }
+
+  std::shared_ptr<HttpReply> TakeHeld() {
+    MutexLock lock(mutex_);
+    while (held_.empty()) {
+      if (!changed_.WaitFor(mutex_, seconds(10))) return nullptr;
+    }
+    std::shared_ptr<HttpReply> reply = held_.front();
+    held_.erase(held_.begin());
+    return reply;
+  }
+
+  bool WaitForDisconnect() {
+    MutexLock lock(mutex_);
+    while (disconnected_ == 0) {
+      if (!changed_.WaitFor(mutex_, seconds(10))) return false;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::shared_ptr<HttpReply>> held_ ABSL_GUARDED_BY(mutex_);
+  int disconnected_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void Start(HttpServerOptions options = {}) {
+    options.listen = "127.0.0.1:0";
+    BATON_ASSERT_OK_AND_ASSIGN(server_, HttpServer::Start(options, &handler_, &connections_));
+  }
+  int port() const { return server_->port(); }
+
+  TestHandler handler_;
+  prometheus::Gauge connections_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, AnswersARequest) {
+  Start();
+  const HttpClient::Response response = Fetch(port(), "POST", "/echo?query=1", "body");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "POST /echo body");
+  EXPECT_EQ(response.headers.at("content-type"), "application/json");
+  EXPECT_TRUE(response.complete);
+}
+
+TEST_F(HttpServerTest, KeepsTheConnectionForTheNextRequest) {
+  Start();
+  HttpClient client(port());
+  for (int i = 0; i < 3; ++i) {
+    client.SendRequest("GET", "/echo");
+    EXPECT_EQ(client.Read().body, "GET /echo ");
+  }
+  EXPECT_EQ(connections_.Value(), 1);
+}
+
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "first");
+  std::shared_ptr<HttpReply> first = handler_.TakeHeld();
+  ASSERT_NE(first, nullptr);
+  client.SendRequest("POST", "/echo", "second");
+  client.SendRequest("POST", "/echo", "third");
+  first->Respond({.body = "answer to first"});
+  EXPECT_EQ(client.Read().body, "answer to first");
+  EXPECT_EQ(client.Read().body, "POST /echo second");
+  EXPECT_EQ(client.Read().body, "POST /echo third");
+}
+
+TEST_F(HttpServerTest, ClosesAfterTheAnswerWhenTheClientAsksForIt) {
+  Start();
+  HttpClient client(port());
+  client.Send("GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const HttpClient::Response response = client.Read();
+  EXPECT_EQ(response.body, "GET /echo ");
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpServerTest, StreamsInChunksAsTheyAreWritten) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  reply->StartStream({.content_type = "text/event-stream"});
+  reply->Write("data: 1\n\n");
+  const HttpClient::Response head = client.ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.at("transfer-encoding"), "chunked");
+  EXPECT_EQ(head.headers.at("content-type"), "text/event-stream");
+  EXPECT_EQ(client.ReadUntil("data: 1\n\n\r\n"), "9\r\ndata: 1\n\n\r\n");
+  reply->Write("data: 2\n\n");
+  EXPECT_EQ(client.ReadUntil("data: 2\n\n\r\n"), "9\r\ndata: 2\n\n\r\n");
+  reply->Finish();
+  EXPECT_EQ(client.ReadUntil("0\r\n\r\n"), "0\r\n\r\n");
+  client.SendRequest("GET", "/echo");  // the connection is still good
+  EXPECT_EQ(client.Read().body, "GET /echo ");
+}
+
+TEST_F(HttpServerTest, StreamsToHttp10UntilTheConnectionCloses) {
+  Start();
+  HttpClient client(port());
+  client.Send("POST /hold HTTP/1.0\r\nContent-Length: 1\r\n\r\nx");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  reply->StartStream({.content_type = "text/event-stream"});
+  reply->Write("data: 1\n\n");
+  reply->Finish();
+  const HttpClient::Response response = client.Read();
+  EXPECT_FALSE(response.headers.contains("transfer-encoding"));
+  EXPECT_EQ(response.body, "data: 1\n\n");
+}
+
+TEST_F(HttpServerTest, NoticesAClientThatLeavesBeforeTheFirstByte) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  client.Close();
+  EXPECT_TRUE(handler_.WaitForDisconnect());
+  reply->Respond({.body = "nobody reads this"});
+}
+
+TEST_F(HttpServerTest, NoticesAClientThatLeavesInTheMiddleOfAStream) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  reply->StartStream({});
+  reply->Write("data: 1\n\n");
+  EXPECT_NE(client.ReadUntil("data: 1\n\n"), "");
+  client.Close();
+  EXPECT_TRUE(handler_.WaitForDisconnect());
+}
+
+TEST_F(HttpServerTest, ACompleteAnswerIsNoDisconnect) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  reply->Respond({});
+  EXPECT_EQ(client.Read().status, 200);
+  client.Close();
+  bool called = false;
+  reply->OnDisconnect([&] { called = true; });
+  EXPECT_FALSE(called);
+}
+
+TEST_F(HttpServerTest, AClientThatTakesNothingIsGivenUp) {
+  Start({.write_timeout = milliseconds(50)});
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  reply->StartStream({});
+  reply->Write(std::string(64 << 20, 'x'));  // more than both socket buffers
+  EXPECT_TRUE(handler_.WaitForDisconnect());
+}
+
+TEST_F(HttpServerTest, TooLargeABodyIs413WhetherAnnouncedOrChunked) {
+  Start({.max_body_bytes = 1000});
+  const HttpClient::Response announced = Fetch(port(), "POST", "/echo", std::string(5 << 20, 'x'));
+  EXPECT_EQ(announced.status, 413);
+  EXPECT_THAT(announced.body, HasSubstr("1000 bytes"));
+  EXPECT_EQ(announced.headers.at("connection"), "close");
+  HttpClient client(port());
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+              std::string(2000, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(client.Read().status, 413);
+  EXPECT_EQ(Fetch(port(), "POST", "/echo", std::string(1000, 'x')).status, 200);
+}
+
+TEST_F(HttpServerTest, TooLongHeadersAre431) {
+  Start({.max_header_bytes = 2000});
+  HttpClient client(port());
+  client.Send("GET /echo HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(5000, 'x') + "\r\n\r\n");
+  const HttpClient::Response response = client.Read();
+  EXPECT_EQ(response.status, 431);
+  EXPECT_THAT(response.body, HasSubstr("2000 bytes"));
+}
+
+TEST_F(HttpServerTest, HeadersOrBodiesThatDoNotArriveInTimeAre408) {
+  Start({.header_timeout = milliseconds(50), .body_timeout = milliseconds(50)});
+  HttpClient headers(port());
+  headers.Send("GET /echo HTTP/1.1\r\nHos");
+  const HttpClient::Response late_headers = headers.Read();
+  EXPECT_EQ(late_headers.status, 408);
+  EXPECT_THAT(late_headers.body, HasSubstr("headers"));
+  HttpClient body(port());
+  body.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
+  const HttpClient::Response late_body = body.Read();
+  EXPECT_EQ(late_body.status, 408);
+  EXPECT_THAT(late_body.body, HasSubstr("body"));
+}
+
+TEST_F(HttpServerTest, AnIdleConnectionIsClosedWithoutAWord) {
+  Start({.idle_timeout = milliseconds(50)});
+  HttpClient client(port());
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpServerTest, GarbageIs400) {
+  Start();
+  for (const char* garbage :
+       {"\x16\x03\x01 tls hello\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"}) {
+    HttpClient client(port());
+    client.Send(garbage);
+    EXPECT_EQ(client.Read().status, 400) << garbage;
+  }
+}
+
+TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreToldSo) {
+  Start({.max_connections = 1});
+  HttpClient first(port());
+  first.SendRequest("GET", "/echo");
+  EXPECT_EQ(first.Read().status, 200);
+  const HttpClient::Response refused = Fetch(port(), "GET", "/echo");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.body, "too many connections");
+  first.SendRequest("GET", "/echo");
+  EXPECT_EQ(first.Read().status, 200);
+}
+
+TEST_F(HttpServerTest, TellsAClientThatWaitsForItToSendTheBody) {
+  Start();
+  HttpClient client(port());
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+      "Expect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.ReadHead().status, 100);
+  client.Send("body");
+  EXPECT_EQ(client.Read().body, "POST /echo body");
+}
+
+TEST_F(HttpServerTest, ShutdownClosesIdleConnectionsAndWaitsForAnswersUnderWay) {
+  Start();
+  HttpClient idle(port());
+  idle.SendRequest("GET", "/echo");
+  EXPECT_EQ(idle.Read().status, 200);
+  HttpClient busy(port());
+  busy.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  std::thread shutdown([&] { server_->Shutdown(seconds(10)); });
+  EXPECT_TRUE(idle.AtEnd());
+  reply->Respond({.body = "late"});
+  const HttpClient::Response response = busy.Read();
+  EXPECT_EQ(response.body, "late");
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  shutdown.join();
+  EXPECT_EQ(connections_.Value(), 0);
+}
+
+TEST_F(HttpServerTest, ShutdownDoesNotWaitForEver) {
+  Start();
+  HttpClient busy(port());
+  busy.SendRequest("POST", "/hold", "x");
+  std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  ASSERT_NE(reply, nullptr);
+  server_->Shutdown(milliseconds(0));
+  EXPECT_TRUE(handler_.WaitForDisconnect());
+  EXPECT_TRUE(busy.AtEnd());
+  reply->Respond({});
+}
+
+TEST_F(HttpServerTest, NamesTheAddressThatItCannotListenOn) {
+  Start();
+  const std::string taken = "127.0.0.1:" + std::to_string(port());
+  EXPECT_THAT(HttpServer::Start({.listen = taken}, &handler_, &connections_),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(taken)));
+  EXPECT_THAT(HttpServer::Start({.listen = "nonsense"}, &handler_, &connections_),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nonsense")));
+}
+
+}  // namespace
+}  // namespace baton::router

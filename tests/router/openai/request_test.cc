@@ -1,0 +1,262 @@
+#include "router/openai/request.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+GenerationRequest Ok(const std::variant<CompletionRequest, ApiError>& result) {
+  if (const ApiError* error = std::get_if<ApiError>(&result)) {
+    ADD_FAILURE() << error->message;
+    return {};
+  }
+  return std::get<CompletionRequest>(result).generation;
+}
+
+ApiError Error(const std::variant<CompletionRequest, ApiError>& result) {
+  if (std::holds_alternative<CompletionRequest>(result)) {
+    ADD_FAILURE() << "was accepted";
+    return {};
+  }
+  return std::get<ApiError>(result);
+}
+
+// A chat of one user message with `more` members.
+std::variant<CompletionRequest, ApiError> Chat(const std::string& more) {
+  return ParseChatCompletion(R"({"messages":[{"role":"user","content":"hi"}])" +
+                             (more.empty() ? "" : "," + more) + "}");
+}
+std::variant<CompletionRequest, ApiError> Completion(const std::string& more) {
+  return ParseCompletion(R"({"prompt":"hi")" + (more.empty() ? "" : "," + more) + "}");
+}
+std::variant<CompletionRequest, ApiError> Messages(const std::string& list) {
+  return ParseChatCompletion(R"({"messages":)" + list + "}");
+}
+
+const ChatInput& ChatOf(const GenerationRequest& request) {
+  return std::get<ChatInput>(request.input);
+}
+
+TEST(RequestTest, AMinimalChatLeavesEverythingToTheDefaults) {
+  const GenerationRequest request = Ok(Chat(""));
+  EXPECT_EQ(request.endpoint, Endpoint::kChatCompletions);
+  EXPECT_EQ(request.model, "");
+  EXPECT_FALSE(request.stream);
+  EXPECT_EQ(request.sampling.temperature, std::nullopt);
+  EXPECT_EQ(request.sampling.max_tokens, std::nullopt);
+  EXPECT_EQ(request.sampling.seed, std::nullopt);
+  EXPECT_FALSE(ChatOf(request).thinking);
+  ASSERT_THAT(ChatOf(request).messages, SizeIs(1));
+  EXPECT_EQ(ContentText(ChatOf(request).messages[0].content), "hi");
+}
+
+TEST(RequestTest, ReadsEverySamplingField) {
+  const GenerationRequest request = Ok(Chat(
+      R"("model":"m","temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"seed":-3,
+         "max_tokens":10,"min_tokens":2,"ignore_eos":true,"stop_token_ids":[5,6],
+         "stop":["a","b"],"stream":true,"stream_options":{"include_usage":true})"));
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.sampling.temperature, 0);
+  EXPECT_EQ(request.sampling.top_p, 0.5f);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_EQ(request.sampling.min_p, 0.1f);
+  EXPECT_EQ(request.sampling.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(request.sampling.max_tokens, 10u);
+  EXPECT_EQ(request.sampling.min_tokens, 2u);
+  EXPECT_TRUE(request.sampling.ignore_eos);
+  EXPECT_THAT(request.sampling.stop_token_ids, ElementsAre(5, 6));
+  EXPECT_THAT(request.stop, ElementsAre("a", "b"));
+  EXPECT_TRUE(request.stream);
+}
+
+TEST(RequestTest, NullMeansAbsent) {
+  const GenerationRequest request =
+      Ok(Chat(R"("temperature":null,"stop":null,"stream_options":null,"logprobs":null,
+                 "tools":null,"response_format":null,"n":null,"max_tokens":null)"));
+  EXPECT_EQ(request.sampling.temperature, std::nullopt);
+  EXPECT_THAT(request.stop, IsEmpty());
+}
+
+TEST(RequestTest, FieldsThatChangeNothingAreAccepted) {
+  Ok(Chat(R"("user":"u","metadata":{"a":1},"store":false,"service_tier":"auto","n":1,
+             "presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},"logprobs":false,
+             "response_format":{"type":"text"},"parallel_tool_calls":true)"));
+  Ok(Completion(R"("best_of":1,"echo":false,"suffix":null,"repetition_penalty":1.0)"));
+}
+
+struct BadField {
+  const char* member;
+  const char* param;
+};
+
+class BadChatField : public ::testing::TestWithParam<BadField> {};
+
+TEST_P(BadChatField, IsA400ThatNamesIt) {
+  const ApiError error = Error(Chat(GetParam().member));
+  EXPECT_EQ(error.http_status, 400);
+  EXPECT_EQ(error.param, GetParam().param);
+  EXPECT_THAT(error.message, HasSubstr(GetParam().param));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranges, BadChatField,
+    ::testing::Values(
+        BadField{R"("temperature":-0.1)", "temperature"},
+        BadField{R"("temperature":2.1)", "temperature"},
+        BadField{R"("temperature":"hot")", "temperature"}, BadField{R"("top_p":0)", "top_p"},
+        BadField{R"("top_p":1.5)", "top_p"}, BadField{R"("top_k":-2)", "top_k"},
+        BadField{R"("top_k":1.5)", "top_k"}, BadField{R"("min_p":2)", "min_p"},
+        BadField{R"("seed":1.5)", "seed"}, BadField{R"("seed":18446744073709551615)", "seed"},
+        BadField{R"("max_tokens":0)", "max_tokens"}, BadField{R"("max_tokens":-1)", "max_tokens"},
+        BadField{R"("max_tokens":1e10)", "max_tokens"},
+        BadField{R"("min_tokens":5,"max_tokens":4)", "min_tokens"},
+        BadField{R"("max_tokens":4,"max_completion_tokens":5)", "max_completion_tokens"},
+        BadField{R"("stop":"")", "stop"}, BadField{R"("stop":["a",""])", "stop"},
+        BadField{R"("stop":[1])", "stop"},
+        BadField{R"("stop":["1","2","3","4","5","6","7","8","9","0","a","b","c","d","e","f","g"])",
+                 "stop"},
+        BadField{R"("stop_token_ids":[1.5])", "stop_token_ids"},
+        BadField{R"("stop_token_ids":[4294967296])", "stop_token_ids"},
+        BadField{R"("stop_token_ids":5)", "stop_token_ids"}, BadField{R"("stream":1)", "stream"},
+        BadField{R"("stream_options":{"include_usage":true})", "stream_options"},
+        BadField{R"("stream":true,"stream_options":{"x":1})", "stream_options.x"},
+        BadField{R"("stream":true,"stream_options":[])", "stream_options"},
+        BadField{R"("model":7)", "model"},
+        BadField{R"("reasoning_effort":"lots")", "reasoning_effort"},
+        BadField{R"("chat_template_kwargs":{"thinking":"yes"})", "chat_template_kwargs.thinking"},
+        BadField{R"("chat_template_kwargs":{"other":1})", "chat_template_kwargs.other"},
+        BadField{R"("tool_choice":"required")", "tool_choice"},
+        BadField{R"("tools":[{"type":"function"}])", "tools[0].function"},
+        BadField{R"("tools":{})", "tools"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Unsupported, BadChatField,
+    ::testing::Values(BadField{R"("n":2)", "n"}, BadField{R"("logprobs":true)", "logprobs"},
+                      BadField{R"("top_logprobs":3)", "top_logprobs"},
+                      BadField{R"("logit_bias":{"5":1})", "logit_bias"},
+                      BadField{R"("presence_penalty":1)", "presence_penalty"},
+                      BadField{R"("frequency_penalty":-1)", "frequency_penalty"},
+                      BadField{R"("response_format":{"type":"json_object"})", "response_format"},
+                      BadField{R"("modalities":["audio"])", "modalities"},
+                      BadField{R"("functions":[])", "functions"},
+                      BadField{R"("no_such_field":1)", "no_such_field"}));
+
+TEST(RequestTest, UnsupportedAndUnknownFieldsHaveCodes) {
+  EXPECT_EQ(Error(Chat(R"("n":2)")).code, "unsupported_parameter");
+  EXPECT_EQ(Error(Chat(R"("nn":2)")).code, "unknown_parameter");
+  EXPECT_EQ(Error(Completion(R"("echo":true)")).param, "echo");
+  EXPECT_EQ(Error(Completion(R"("suffix":"x")")).param, "suffix");
+  EXPECT_EQ(Error(Completion(R"("logprobs":5)")).param, "logprobs");
+  EXPECT_EQ(Error(Completion(R"("messages":[])")).param, "messages");
+}
+
+TEST(RequestTest, BadJsonIsReportedWithItsPosition) {
+  const ApiError error = Error(ParseChatCompletion("{\"messages\": [}"));
+  EXPECT_EQ(error.http_status, 400);
+  EXPECT_THAT(error.message, HasSubstr("not valid JSON"));
+  EXPECT_THAT(error.message, HasSubstr("column 15"));
+  EXPECT_EQ(error.param, "");
+  EXPECT_THAT(Error(ParseChatCompletion("")).message, HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error(ParseChatCompletion("[1]")).message, HasSubstr("expected an object"));
+  EXPECT_THAT(Error(ParseChatCompletion("{\"a\":\"\xff\"}")).message, HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error(ParseChatCompletion(std::string(100000, '['))).message,
+              HasSubstr("not valid JSON"));
+}
+
+TEST(RequestTest, BothNamesOfTheTokenLimitWork) {
+  EXPECT_EQ(Ok(Chat(R"("max_completion_tokens":7)")).sampling.max_tokens, 7u);
+  EXPECT_EQ(Ok(Chat(R"("max_completion_tokens":7,"max_tokens":7)")).sampling.max_tokens, 7u);
+  EXPECT_EQ(Error(Completion(R"("max_completion_tokens":7)")).param, "max_completion_tokens");
+}
+
+TEST(RequestTest, MessagesKeepRolesPartsAndReasoning) {
+  const ChatInput chat = ChatOf(Ok(Messages(
+      R"([{"role":"system","content":"S"},
+          {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+          {"role":"assistant","content":null,"reasoning_content":"R","refusal":null,
+           "tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
+          {"role":"tool","tool_call_id":"c1","content":"T"}])")));
+  ASSERT_THAT(chat.messages, SizeIs(4));
+  EXPECT_EQ(chat.messages[0].role, Role::kSystem);
+  EXPECT_THAT(chat.messages[1].content, SizeIs(2));
+  EXPECT_THAT(chat.messages[2].content, IsEmpty());
+  EXPECT_EQ(chat.messages[2].reasoning_content, "R");
+  ASSERT_THAT(chat.messages[2].tool_calls, SizeIs(1));
+  EXPECT_EQ(chat.messages[2].tool_calls[0].name, "f");
+  EXPECT_EQ(chat.messages[3].tool_call_id, "c1");
+}
+
+class BadMessages : public ::testing::TestWithParam<BadField> {};
+
+TEST_P(BadMessages, AreA400ThatNamesThePlace) {
+  const ApiError error = Error(Messages(GetParam().member));
+  EXPECT_EQ(error.http_status, 400);
+  EXPECT_EQ(error.param, GetParam().param);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Places, BadMessages,
+    ::testing::Values(
+        BadField{"[]", "messages"}, BadField{"null", "messages"}, BadField{"{}", "messages"},
+        BadField{"[1]", "messages[0]"}, BadField{R"([{"content":"x"}])", "messages[0].role"},
+        BadField{R"([{"role":"robot","content":"x"}])", "messages[0].role"},
+        BadField{R"([{"role":"user"}])", "messages[0].content"},
+        BadField{R"([{"role":"user","content":5}])", "messages[0].content"},
+        BadField{R"([{"role":"user","content":[{"type":"image_url"}]}])",
+                 "messages[0].content[0].type"},
+        BadField{R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
+        BadField{R"([{"role":"user","content":"x"},{"role":"user","content":"x","color":1}])",
+                 "messages[1].color"},
+        BadField{R"([{"role":"assistant","tool_calls":[{"id":"1"}]}])",
+                 "messages[0].tool_calls[0].function"}));
+
+TEST(RequestTest, ThinkingIsAskedForByTemplateArgumentOrEffort) {
+  EXPECT_TRUE(ChatOf(Ok(Chat(R"("chat_template_kwargs":{"thinking":true})"))).thinking);
+  const ChatInput high = ChatOf(Ok(Chat(R"("reasoning_effort":"low")")));
+  EXPECT_TRUE(high.thinking);
+  EXPECT_EQ(high.effort, ReasoningEffort::kHigh);
+  EXPECT_EQ(ChatOf(Ok(Chat(R"("reasoning_effort":"max")"))).effort, ReasoningEffort::kMax);
+  EXPECT_FALSE(ChatOf(Ok(Chat(R"("reasoning_effort":"none")"))).thinking);
+  EXPECT_FALSE(ChatOf(Ok(Chat(R"("reasoning_effort":"high",
+                                 "chat_template_kwargs":{"thinking":false})")))
+                   .thinking);
+}
+
+TEST(RequestTest, ToolsGoToTheLeadingSystemMessage) {
+  const char* tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":{}}}])";
+  const ChatInput chat = ChatOf(Ok(Chat(tools)));
+  ASSERT_THAT(chat.messages, SizeIs(2));
+  EXPECT_EQ(chat.messages[0].role, Role::kSystem);
+  ASSERT_THAT(chat.messages[0].tools, SizeIs(1));
+  EXPECT_EQ(chat.messages[0].tools[0].at("name"), "f");
+  const ChatInput none = ChatOf(Ok(Chat(std::string(tools) + R"(,"tool_choice":"none")")));
+  EXPECT_THAT(none.messages, SizeIs(1));
+}
+
+TEST(RequestTest, PromptsAreTextOrTokenIds) {
+  EXPECT_EQ(std::get<std::string>(Ok(ParseCompletion(R"({"prompt":"x"})")).input), "x");
+  EXPECT_EQ(std::get<std::string>(Ok(ParseCompletion(R"({"prompt":["x"]})")).input), "x");
+  EXPECT_THAT(std::get<std::vector<int32_t>>(Ok(ParseCompletion(R"({"prompt":[1,2]})")).input),
+              ElementsAre(1, 2));
+  EXPECT_THAT(std::get<std::vector<int32_t>>(Ok(ParseCompletion(R"({"prompt":[[1,2]]})")).input),
+              ElementsAre(1, 2));
+  for (const char* bad :
+       {"{}", R"({"prompt":5})", R"({"prompt":["a","b"]})", R"({"prompt":[1,"a"]})",
+        R"({"prompt":[[1],[2]]})", R"({"prompt":[1.5]})", R"({"prompt":{}})"}) {
+    EXPECT_EQ(Error(ParseCompletion(bad)).param, "prompt") << bad;
+  }
+}
+
+TEST(RequestTest, CompletionsAreSixteenTokensLongByDefault) {
+  EXPECT_EQ(Ok(Completion("")).sampling.max_tokens, 16u);
+  EXPECT_EQ(Ok(Completion(R"("max_tokens":5)")).sampling.max_tokens, 5u);
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,74 @@
+#include "router/registry/poller.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_worker.h"
+
+namespace baton::router {
+namespace {
+
+using baton::testing::FakeWorker;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Registry with one worker of each role and a way to wait for what it learns.
+class PollerTest : public ::testing::Test {
+ protected:
+  bool WaitFor(const std::function<bool(const Snapshot&)>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(10);
+    MutexLock lock(mutex_);
+    while (!condition(latest_)) {
+      if (std::chrono::steady_clock::now() >= deadline) return false;
+      changed_.WaitFor(mutex_, milliseconds(100));
+    }
+    return true;
+  }
+
+  FakeWorker prefill_{v1::WORKER_ROLE_PREFILL};
+  std::unique_ptr<FakeWorker> decode_ = std::make_unique<FakeWorker>(v1::WORKER_ROLE_DECODE);
+  Mutex mutex_;
+  CondVar changed_;
+  Snapshot latest_ ABSL_GUARDED_BY(mutex_);
+  Registry registry_{{{.role = WorkerRole::kPrefill, .target = prefill_.address()},
+                      {.role = WorkerRole::kDecode, .target = decode_->address()}},
+                     {},
+                     [this](const Snapshot& snapshot) {
+                       MutexLock lock(mutex_);
+                       latest_ = snapshot;
+                       changed_.NotifyAll();
+                     }};
+  WorkerPoller poller_{&registry_, {.interval = milliseconds(10), .deadline = seconds(1)}};
+};
+
+TEST_F(PollerTest, LearnsWhoTheWorkersAreAndWhatTheyReport) {
+  decode_->SetInfo([](v1::GetInfoResponse& info) {
+    info.set_semantics_hash(11);
+    info.mutable_load()->set_running_requests(3);
+  });
+  ASSERT_TRUE(WaitFor([](const Snapshot& snapshot) {
+    return snapshot.CountReady(WorkerRole::kPrefill) == 1 &&
+           snapshot.CountReady(WorkerRole::kDecode) == 1 &&
+           snapshot.workers[1].load.running_requests == 3;
+  }));
+  EXPECT_TRUE(registry_.WaitFirstPolls(seconds(0)));
+  const std::shared_ptr<const Snapshot> snapshot = registry_.Current();
+  EXPECT_EQ(snapshot->workers[1].id.incarnation, decode_->self().incarnation());
+  EXPECT_EQ(snapshot->workers[1].semantics_hash, 11u);
+  EXPECT_EQ(snapshot->workers[1].max_context_tokens, 4096u);
+}
+
+TEST_F(PollerTest, NoticesThatAWorkerDrains) {
+  ASSERT_TRUE(WaitFor([](const Snapshot& s) { return s.CountReady(WorkerRole::kDecode) == 1; }));
+  decode_->SetInfo([](v1::GetInfoResponse& info) { info.set_ready(false); });
+  EXPECT_TRUE(WaitFor([](const Snapshot& s) { return s.CountReady(WorkerRole::kDecode) == 0; }));
+}
+
+TEST_F(PollerTest, NoticesThatAWorkerIsGoneWhileOthersStay) {
+  ASSERT_TRUE(WaitFor([](const Snapshot& s) { return s.CountReady(WorkerRole::kDecode) == 1; }));
+  decode_.reset();
+  EXPECT_TRUE(WaitFor([](const Snapshot& s) { return s.CountReady(WorkerRole::kDecode) == 0; }));
+  EXPECT_EQ(registry_.Current()->CountReady(WorkerRole::kPrefill), 1);
+}
+
+}  // namespace
+}  // namespace baton::router

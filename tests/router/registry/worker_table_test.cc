@@ -1,0 +1,139 @@
+#include "router/registry/worker_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton::router {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kTokenizer = 42;
+
+WorkerReport ReadyReport(Incarnation incarnation = 1) {
+  WorkerReport report;
+  report.role = WorkerRole::kDecode;
+  report.self = {.address = "10.0.0.1:7", .incarnation = incarnation};
+  report.tokenizer_hash = kTokenizer;
+  report.ready = true;
+  return report;
+}
+
+class WorkerTableTest : public ::testing::Test {
+ protected:
+  Worker Now() const { return table_.MakeSnapshot().workers[0]; }
+
+  WorkerTable table_{{{.role = WorkerRole::kDecode, .target = "d:1"}},
+                     {.tokenizer_hash = kTokenizer}};
+  const Clock::TimePoint now_{seconds(1000)};
+};
+
+TEST_F(WorkerTableTest, AWorkerIsNotReadyBeforeItWasReached) {
+  EXPECT_FALSE(Now().ready);
+  EXPECT_FALSE(table_.AllPolled());
+  EXPECT_EQ(Now().id.address, "d:1");
+}
+
+TEST_F(WorkerTableTest, AFittingReportMakesItReadyUnderItsAdvertisedAddress) {
+  table_.OnReport(0, ReadyReport(), {});
+  EXPECT_TRUE(Now().ready);
+  EXPECT_TRUE(table_.AllPolled());
+  EXPECT_EQ(Now().id, (WorkerId{"10.0.0.1:7", 1}));
+  EXPECT_EQ(Now().target, "d:1");
+}
+
+TEST_F(WorkerTableTest, WithoutAnAdvertisedAddressTheDialledOneIsUsed) {
+  WorkerReport report = ReadyReport();
+  report.self.address = "";
+  table_.OnReport(0, report, {});
+  EXPECT_EQ(Now().id.address, "d:1");
+}
+
+TEST_F(WorkerTableTest, NamesWhyAReportDoesNotFit) {
+  WorkerReport report = ReadyReport();
+  report.role = WorkerRole::kPrefill;
+  table_.OnReport(0, report, {});
+  EXPECT_FALSE(Now().ready);
+  EXPECT_THAT(Now().not_ready_reason, HasSubstr("configured as decode but reports prefill"));
+  report = ReadyReport();
+  report.role.reset();
+  table_.OnReport(0, report, {});
+  EXPECT_THAT(Now().not_ready_reason, HasSubstr("no role"));
+  report = ReadyReport();
+  report.tokenizer_hash = 0x43;
+  table_.OnReport(0, report, {});
+  EXPECT_THAT(Now().not_ready_reason, HasSubstr("0000000000000043"));
+  report = ReadyReport();
+  report.ready = false;
+  table_.OnReport(0, report, {});
+  EXPECT_THAT(Now().not_ready_reason, HasSubstr("draining"));
+}
+
+TEST_F(WorkerTableTest, AWorkerThatKnowsNoTokenizerFits) {
+  WorkerReport report = ReadyReport();
+  report.tokenizer_hash = 0;
+  table_.OnReport(0, report, {});
+  EXPECT_TRUE(Now().ready);
+}
+
+TEST_F(WorkerTableTest, ARefusedPollCountsAtOnce) {
+  table_.OnReport(0, ReadyReport(), {});
+  table_.OnPollFailed(0, absl::UnavailableError("connection refused"));
+  EXPECT_FALSE(Now().ready);
+  EXPECT_THAT(Now().not_ready_reason, HasSubstr("connection refused"));
+  table_.OnReport(0, ReadyReport(), {});
+  EXPECT_TRUE(Now().ready);
+}
+
+TEST_F(WorkerTableTest, OneSlowPollIsForgivenTwoInARowAreNot) {
+  table_.OnReport(0, ReadyReport(), {});
+  table_.OnPollFailed(0, absl::DeadlineExceededError("slow"));
+  EXPECT_TRUE(Now().ready);
+  table_.OnReport(0, ReadyReport(), {});
+  table_.OnPollFailed(0, absl::DeadlineExceededError("slow"));
+  EXPECT_TRUE(Now().ready);
+  table_.OnPollFailed(0, absl::DeadlineExceededError("slow"));
+  EXPECT_FALSE(Now().ready);
+}
+
+TEST_F(WorkerTableTest, CoolsDownTwiceAsLongWithEachFailureInARowUpToALimit) {
+  table_.OnReport(0, ReadyReport(), {});
+  const WorkerId id = Now().id;
+  for (const int expected : {2, 4, 8, 16, 30, 30}) {
+    table_.OnRequestFailed(id, now_);
+    EXPECT_EQ(Now().cooling_until, now_ + seconds(expected));
+  }
+  for (int i = 0; i < 100; ++i) table_.OnRequestFailed(id, now_);  // no overflow
+  EXPECT_EQ(Now().cooling_until, now_ + seconds(30));
+}
+
+TEST_F(WorkerTableTest, ASuccessEndsTheCoolDown) {
+  table_.OnReport(0, ReadyReport(), {});
+  const WorkerId id = Now().id;
+  EXPECT_FALSE(table_.OnRequestSucceeded(id));
+  table_.OnRequestFailed(id, now_);
+  EXPECT_TRUE(table_.OnRequestSucceeded(id));
+  EXPECT_LT(Now().cooling_until, now_);
+  table_.OnRequestFailed(id, now_);
+  EXPECT_EQ(Now().cooling_until, now_ + seconds(2));
+}
+
+TEST_F(WorkerTableTest, ANewIncarnationStartsWithoutTheOldOnesFailures) {
+  table_.OnReport(0, ReadyReport(1), {});
+  table_.OnRequestFailed(Now().id, now_);
+  table_.OnReport(0, ReadyReport(2), {});
+  EXPECT_LT(Now().cooling_until, now_);
+  table_.OnRequestFailed({"10.0.0.1:7", 1}, now_);  // late news of the old one
+  EXPECT_LT(Now().cooling_until, now_);
+}
+
+TEST_F(WorkerTableTest, AReportOfTheSameIncarnationDoesNotEndACoolDown) {
+  table_.OnReport(0, ReadyReport(1), {});
+  table_.OnRequestFailed(Now().id, now_);
+  table_.OnReport(0, ReadyReport(1), {});
+  EXPECT_EQ(Now().cooling_until, now_ + seconds(2));
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,162 @@
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "router/chat/markup.h"
+#include "tests/router/service/router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using baton::testing::Answer;
+using std::chrono::milliseconds;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+class GrpcFrontTest : public RouterFixture {
+ protected:
+  struct Result {
+    absl::Status status;
+    std::string text;
+    std::vector<int32_t> token_ids;
+    v1::GenerateResponse last;
+  };
+
+  std::unique_ptr<v1::Inference::Stub> Stub() {
+    return v1::Inference::NewStub(rpc::MakeChannel(
+        "127.0.0.1:" + std::to_string(router_->ports().grpc), rpc::ChannelKind::kControl));
+  }
+
+  Result Generate(const v1::GenerateRequest& request) {
+    const std::unique_ptr<v1::Inference::Stub> stub = Stub();
+    grpc::ClientContext context;
+    const auto reader = stub->Generate(&context, request);
+    Result result;
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      result.text += response.text();
+      result.token_ids.insert(result.token_ids.end(), response.token_ids().begin(),
+                              response.token_ids().end());
+      result.last = response;
+    }
+    result.status = rpc::FromGrpc(reader->Finish());
+    return result;
+  }
+};
+
+TEST_F(GrpcFrontTest, StreamsTextTokensUsageAndHowItWasServed) {
+  StartReady();
+  v1::GenerateRequest request;
+  request.set_prompt("The grass is green.");
+  request.mutable_sampling()->set_max_tokens(100);
+  const Result result = Generate(request);  // the fake echoes
+  ASSERT_THAT(result.status, baton::testing::IsOk());
+  EXPECT_EQ(result.text, "The grass is green.");
+  const std::vector<int32_t> ids = Tokens().Encode("The grass is green.");
+  EXPECT_THAT(result.token_ids, ElementsAreArray(ids));
+  EXPECT_EQ(result.last.usage().completion_tokens(), ids.size());
+  EXPECT_EQ(result.last.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(result.last.served_by().handoff_bytes(), 1000u);
+  EXPECT_NE(result.last.request_id().high(), 0u);
+}
+
+TEST_F(GrpcFrontTest, RendersChatsAndTakesTokenIds) {
+  StartReady();
+  v1::GenerateRequest request;
+  v1::ChatMessage* message = request.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("green");
+  request.mutable_sampling()->set_max_tokens(1);
+  ASSERT_THAT(Generate(request).status, baton::testing::IsOk());
+  const std::vector<v1::DecodeGenerateRequest> seen =
+      decode_[0]->requests().empty() ? decode_[1]->requests() : decode_[0]->requests();
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].prompt_tokens(0), Tokens().AddedTokenId(kBosToken));
+  request.mutable_token_ids()->add_ids(7);
+  const Result result = Generate(request);
+  EXPECT_THAT(result.token_ids, ElementsAreArray({7}));
+  EXPECT_EQ(result.last.finish_reason(), v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(GrpcFrontTest, StopsAtAStopString) {
+  StartReady();
+  v1::GenerateRequest request;
+  request.set_prompt("red green blue");
+  request.add_stop(" blue");
+  const Result result = Generate(request);
+  EXPECT_EQ(result.text, "red green");
+  EXPECT_EQ(result.last.matched_stop(), " blue");
+}
+
+TEST_F(GrpcFrontTest, ErrorsAreStatusesThatNameTheField) {
+  StartReady();
+  v1::GenerateRequest request;
+  EXPECT_THAT(Generate(request).status,
+              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input")));
+  request.set_prompt("x");
+  request.mutable_sampling()->set_temperature(-1);
+  EXPECT_THAT(Generate(request).status, baton::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                                 HasSubstr("temperature")));
+  request.clear_sampling();
+  request.add_stop("");
+  EXPECT_THAT(Generate(request).status,
+              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop")));
+  request.clear_stop();
+  request.set_model("gpt-5");
+  EXPECT_THAT(Generate(request).status, baton::testing::StatusIs(absl::StatusCode::kNotFound));
+  request.clear_model();
+  request.mutable_chat()->add_messages()->set_role("robot");
+  EXPECT_THAT(Generate(request).status,
+              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("chat.messages[0].role")));
+}
+
+TEST_F(GrpcFrontTest, ACancelledCallCancelsTheWorker) {
+  decode_.pop_back();
+  decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest&) {
+    return Plan{.messages = {}, .status = {}, .hang = true};
+  });
+  Start();
+  ASSERT_TRUE(WaitForReady(3));
+  const std::unique_ptr<v1::Inference::Stub> stub = Stub();
+  grpc::ClientContext context;
+  v1::GenerateRequest request;
+  request.set_prompt("x");
+  const auto reader = stub->Generate(&context, request);
+  ASSERT_TRUE(decode_[0]->WaitForRequests(1));
+  context.TryCancel();
+  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
+  EXPECT_THAT(rpc::FromGrpc(reader->Finish()),
+              baton::testing::StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(GrpcFrontTest, TheCallersDeadlineIsPassedOn) {
+  decode_.pop_back();
+  decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest&) {
+    return Plan{.messages = {}, .status = {}, .hang = true};
+  });
+  Start();
+  ASSERT_TRUE(WaitForReady(3));
+  const std::unique_ptr<v1::Inference::Stub> stub = Stub();
+  grpc::ClientContext context;
+  rpc::SetTimeout(context, milliseconds(200));
+  v1::GenerateRequest request;
+  request.set_prompt("x");
+  const auto reader = stub->Generate(&context, request);
+  v1::GenerateResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_THAT(rpc::FromGrpc(reader->Finish()),
+              baton::testing::StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
+}
+
+TEST_F(GrpcFrontTest, ListsItsModel) {
+  StartReady();
+  const std::unique_ptr<v1::Inference::Stub> stub = Stub();
+  grpc::ClientContext context;
+  v1::ListModelsResponse response;
+  ASSERT_TRUE(stub->ListModels(&context, {}, &response).ok());
+  EXPECT_THAT(response.models(), ElementsAreArray({"needle-17m"}));
+}
+
+}  // namespace
+}  // namespace baton::router

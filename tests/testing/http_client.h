@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace baton::testing {
+
+// One blocking HTTP connection to 127.0.0.1, for tests that care about bytes. Reading fails after
+// ten seconds of silence, so that a server's bug fails a test instead of hanging it.
+class HttpClient {
+ public:
+  struct Response {
+    int status = 0;                              // 0: the connection ended before a response
+    std::map<std::string, std::string> headers;  // names in lower case
+    std::string body;                            // chunks joined
+    bool complete = false;                       // the body ended as announced
+  };
+
+  explicit HttpClient(int port);
+  ~HttpClient();
+
+  void Send(absl::string_view bytes);
+  // A request with Content-Length and Host; the body's type is application/json.
+  void SendRequest(absl::string_view method, absl::string_view path, absl::string_view body = "");
+  Response Read();
+  // Status line and headers only; the body is read by ReadUntil.
+  Response ReadHead();
+  // More of the stream, up to and including `text`; empty when it ended first.
+  std::string ReadUntil(absl::string_view text);
+  // True once the server has closed its side and nothing is left.
+  bool AtEnd();
+  void Close();
+
+ private:
+  bool Fill();
+
+  int socket_ = -1;
+  std::string buffer_;
+};
+
+// One request on a connection of its own.
+HttpClient::Response Fetch(int port, absl::string_view method, absl::string_view path,
+                           absl::string_view body = "");
+
+}  // namespace baton::testing
