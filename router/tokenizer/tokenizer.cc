@@ -38,7 +38,9 @@ class Tokenizer::Encoder {
       return;
     }
     size_t pos = 0;
-    while (const auto match = tokenizer_.matchers_[matcher].Find(text, pos)) {
+    while (true) {
+      const auto match = tokenizer_.matchers_[matcher].Find(text, pos);
+      if (!match.has_value()) break;
       AppendMatching(text.substr(pos, match->begin - pos), matcher + 1);
       FlushPlain();
       ids_.push_back(match->id);
