@@ -11,6 +11,7 @@
 #include "common/rpc/client_stream.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/worker_control_client.h"
+#include "common/status_macros.h"
 #include "kvtransfer/grpc/handshake.h"
 #include "spdlog/spdlog.h"
 
@@ -90,20 +91,18 @@ class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
                        });
   }
 
+  // The answer is judged here as well: the peer may be of another release.
+  absl::StatusOr<Agreement> Judge(const absl::StatusOr<v1::HandshakeResponse>& answer) const {
+    BATON_RETURN_IF_ERROR(answer.status());
+    BATON_RETURN_IF_ERROR(kvtransfer::CheckCompatible(
+        shared_->manifest, kvtransfer::ManifestFromProto(answer->manifest())));
+    spdlog::info("prefill worker {} {:016x}: hand-offs over {}", control_.address(),
+                 answer->self().incarnation(), answer->transport());
+    return Agreement{answer->self().incarnation(), answer->transport()};
+  }
+
   void OnAnswer(absl::StatusOr<v1::HandshakeResponse> answer) {
-    absl::StatusOr<Agreement> result = answer.status();
-    if (answer.ok()) {
-      // The answer is judged here as well: the peer may be of another release.
-      absl::Status compatible = kvtransfer::CheckCompatible(
-          shared_->manifest, kvtransfer::ManifestFromProto(answer->manifest()));
-      if (compatible.ok()) {
-        result = Agreement{answer->self().incarnation(), answer->transport()};
-        spdlog::info("prefill worker {} {:016x}: hand-offs over {}", control_.address(),
-                     result->incarnation, result->transport);
-      } else {
-        result = compatible;
-      }
-    }
+    const absl::StatusOr<Agreement> result = Judge(answer);
     shared_->metrics.handshakes[OutcomeOf(result.status())].Increment();
     std::vector<Agreed> waiting;
     {
