@@ -20,6 +20,6 @@ inline constexpr std::chrono::milliseconds kKeepaliveTimeout{2000};
 inline constexpr std::chrono::milliseconds kReconnectMin{100};
 inline constexpr std::chrono::milliseconds kReconnectMax{1000};
 // One attempt; a peer that swallows packets costs this much before the next one.
-inline constexpr std::chrono::milliseconds kConnectTimeout{1000};
+inline constexpr std::chrono::milliseconds kConnectTimeout{3000};
 
 }  // namespace baton::rpc

@@ -253,18 +253,15 @@ TEST_F(StreamTest, ShutdownCancelsWhatOutlivesTheGrace) {
 }
 
 TEST_F(StreamTest, CallbacksAreDestroyedAfterTheEnd) {
-  auto token = std::make_shared<int>(1);
-  const std::weak_ptr<int> observer = token;
   Mailbox<bool> released;
   struct Releaser {
     Mailbox<bool>* mailbox;
     ~Releaser() { mailbox->Put(true); }
   };
   const auto releaser = [&] { return std::make_shared<Releaser>(&released); };
-  prefill_.run = [&, token = std::move(token)](auto*) mutable {
-    auto call = ServerBidi::Create(
-        4, {.on_message = [token = std::move(token), last = releaser()](Request&&) {},
-            .on_done = [last = releaser()](absl::Status) {}});
+  prefill_.run = [&](auto*) {
+    auto call = ServerBidi::Create(4, {.on_message = [last = releaser()](Request&&) {},
+                                       .on_done = [last = releaser()](absl::Status) {}});
     server_calls_.Put(call);
     return call->reactor();
   };
@@ -274,7 +271,6 @@ TEST_F(StreamTest, CallbacksAreDestroyedAfterTheEnd) {
   const auto server_call = server_calls_.Next();
   server_call->Finish(absl::OkStatus());
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(released.Next());
-  EXPECT_TRUE(observer.expired());
 }
 
 TEST_F(StreamTest, BidiCarriesMessagesBothWaysUntilBothEnd) {
