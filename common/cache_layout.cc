@@ -15,28 +15,44 @@ constexpr int64_t kWindow = 128;
 
 std::string_view CacheStreamName(CacheStream stream) {
   switch (stream) {
-    case CacheStream::kCsaKv: return "csa_kv";
-    case CacheStream::kIndexKey: return "index_key";
-    case CacheStream::kHcaKv: return "hca_kv";
-    case CacheStream::kWindowKv: return "window_kv";
-    case CacheStream::kMtpWindowKv: return "mtp_window_kv";
-    case CacheStream::kCsaOverlapState: return "csa_overlap_state";
-    case CacheStream::kCsaState: return "csa_state";
-    case CacheStream::kIndexOverlapState: return "index_overlap_state";
-    case CacheStream::kIndexState: return "index_state";
-    case CacheStream::kHcaState: return "hca_state";
-    case CacheStream::kMtpCarry: return "mtp_carry";
+    case CacheStream::kCsaKv:
+      return "csa_kv";
+    case CacheStream::kIndexKey:
+      return "index_key";
+    case CacheStream::kHcaKv:
+      return "hca_kv";
+    case CacheStream::kWindowKv:
+      return "window_kv";
+    case CacheStream::kMtpWindowKv:
+      return "mtp_window_kv";
+    case CacheStream::kCsaOverlapState:
+      return "csa_overlap_state";
+    case CacheStream::kCsaState:
+      return "csa_state";
+    case CacheStream::kIndexOverlapState:
+      return "index_overlap_state";
+    case CacheStream::kIndexState:
+      return "index_state";
+    case CacheStream::kHcaState:
+      return "hca_state";
+    case CacheStream::kMtpCarry:
+      return "mtp_carry";
   }
   return "unknown";
 }
 
 std::string_view RecordFormatName(RecordFormat format) {
   switch (format) {
-    case RecordFormat::kBf16: return "bf16";
-    case RecordFormat::kF32: return "f32";
-    case RecordFormat::kFp8Packed: return "fp8_packed";
-    case RecordFormat::kFp8Index: return "fp8_index";
-    case RecordFormat::kFp4Index: return "fp4_index";
+    case RecordFormat::kBf16:
+      return "bf16";
+    case RecordFormat::kF32:
+      return "f32";
+    case RecordFormat::kFp8Packed:
+      return "fp8_packed";
+    case RecordFormat::kFp8Index:
+      return "fp8_index";
+    case RecordFormat::kFp4Index:
+      return "fp4_index";
   }
   return "unknown";
 }
@@ -55,16 +71,24 @@ IndexRange LiveRecords(CacheStream stream, int64_t tokens) {
   const int64_t csa_open = tokens / kCsaRatio * kCsaRatio;
   switch (stream) {
     case CacheStream::kCsaKv:
-    case CacheStream::kIndexKey: return {0, tokens / kCsaRatio};
-    case CacheStream::kHcaKv: return {0, tokens / kHcaRatio};
-    case CacheStream::kWindowKv: return from(tokens - (kWindow - 1), tokens);
-    case CacheStream::kMtpWindowKv: return from(tokens - kWindow, tokens - 1);
+    case CacheStream::kIndexKey:
+      return {0, tokens / kCsaRatio};
+    case CacheStream::kHcaKv:
+      return {0, tokens / kHcaRatio};
+    case CacheStream::kWindowKv:
+      return from(tokens - (kWindow - 1), tokens);
+    case CacheStream::kMtpWindowKv:
+      return from(tokens - kWindow, tokens - 1);
     case CacheStream::kCsaOverlapState:
-    case CacheStream::kIndexOverlapState: return from(csa_open - kCsaRatio, tokens);
+    case CacheStream::kIndexOverlapState:
+      return from(csa_open - kCsaRatio, tokens);
     case CacheStream::kCsaState:
-    case CacheStream::kIndexState: return {csa_open, tokens};
-    case CacheStream::kHcaState: return {tokens / kHcaRatio * kHcaRatio, tokens};
-    case CacheStream::kMtpCarry: return from(tokens - 1, tokens);
+    case CacheStream::kIndexState:
+      return {csa_open, tokens};
+    case CacheStream::kHcaState:
+      return {tokens / kHcaRatio * kHcaRatio, tokens};
+    case CacheStream::kMtpCarry:
+      return from(tokens - 1, tokens);
   }
   BATON_CHECK(false) << "stream " << static_cast<int>(stream);
   return {};

@@ -32,7 +32,7 @@ struct CheckVoidify {
 
 }  // namespace baton
 
-#define BATON_CHECK(condition)          \
-  (condition) ? (void)0                 \
-              : ::baton::CheckVoidify() & \
-                    ::baton::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define BATON_CHECK(condition) \
+  (condition)                  \
+      ? (void)0                \
+      : ::baton::CheckVoidify() & ::baton::CheckFailure(__FILE__, __LINE__, #condition).stream()

@@ -31,8 +31,11 @@ class Process:
         self.name = name
         self.command = [str(binary), *flags]
         self.log_path = log_dir / f"{name}.log"
-        with self.log_path.open("ab") as log:
-            self.popen = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log)
+        try:
+            with self.log_path.open("ab") as log:
+                self.popen = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log)
+        except OSError as error:
+            raise ClusterError(f"{name} cannot be started: {error}") from None
         self.addresses = self._read_addresses()
 
     def _read_addresses(self) -> dict[str, str]:

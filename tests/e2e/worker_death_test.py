@@ -98,22 +98,23 @@ class Stream:
     def __init__(self, url: str, case, max_tokens: int):
         self.connection = http.client.HTTPConnection(url.removeprefix("http://"),
                                                      timeout=PATIENCE_S)
+        self.response = None
         body = {"model": MODEL.name, "prompt": case.prompt, "temperature": 0, "stream": True,
                 "ignore_eos": True, "max_tokens": max_tokens}
         self.connection.request("POST", "/v1/completions", json.dumps(body),
                                 {"Content-Type": "application/json"})
 
     def events(self):
-        response = self.connection.getresponse()
-        assert response.status == 200, response.read()
-        for line in response:
+        self.response = self.connection.getresponse()
+        assert self.response.status == 200, self.response.read()
+        for line in self.response:
             if line.startswith(b"data: {"):
                 yield json.loads(line[6:])
 
     def close(self):
-        # Not close(): the response keeps the socket open.
-        if self.connection.sock is not None:
-            self.connection.sock.shutdown(2)
+        # The socket closes when both have let go of it.
+        if self.response is not None:
+            self.response.close()
         self.connection.close()
 
 
