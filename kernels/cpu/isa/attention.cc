@@ -4,7 +4,12 @@ namespace baton::kernels::BATON_ISA {
 
 namespace {
 
-constexpr int kTileEntries = 4;
+// What fits the registers: heads and entries of a tile of scores, pairs of channels of an output.
+#if BATON_ISA_BYTES == 64
+constexpr int kGroupHeads = 4, kTileEntries = 4, kTilePairs = 2;
+#else
+constexpr int kGroupHeads = 2, kTileEntries = 2, kTilePairs = 1;
+#endif
 // Entries lie anywhere in memory, so the hardware cannot guess the next one.
 constexpr int kPrefetchEntries = 8;
 static_assert(kPrefetchEntries + kTileEntries <= kAttentionSpareEntries);
@@ -82,18 +87,17 @@ float Softmax(const AttentionRow& row, float sink, int64_t padded, float* scores
 template <int kHeads>
 void Values(const AttentionRow& row, const float* p, int64_t padded, const float* denominators,
             BFloat16* out) {
-  constexpr int kPairs = 2;
-  for (int channel = 0; channel < row.head_dim; channel += kPairs * kPair) {
-    EvenOdd sum[kHeads][kPairs];
+  for (int channel = 0; channel < row.head_dim; channel += kTilePairs * kPair) {
+    EvenOdd sum[kHeads][kTilePairs];
     for (int h = 0; h < kHeads; ++h) {
-      for (int i = 0; i < kPairs; ++i) sum[h][i] = {Zero(), Zero()};
+      for (int i = 0; i < kTilePairs; ++i) sum[h][i] = {Zero(), Zero()};
     }
     for (int64_t e = 0; e < row.count; ++e) {
       const BFloat16* entry = row.entries[e] + channel;
       const BFloat16* ahead = row.entries[e + kPrefetchEntries] + channel;
-      EvenOdd v[kPairs];
+      EvenOdd v[kTilePairs];
 #pragma GCC unroll 4
-      for (int i = 0; i < kPairs; ++i) {
+      for (int i = 0; i < kTilePairs; ++i) {
         v[i] = LoadEvenOdd(entry + i * kPair);
         __builtin_prefetch(ahead + i * kPair);
       }
@@ -101,7 +105,7 @@ void Values(const AttentionRow& row, const float* p, int64_t padded, const float
       for (int h = 0; h < kHeads; ++h) {
         const F32x16 weight = Broadcast(p[h * padded + e]);
 #pragma GCC unroll 4
-        for (int i = 0; i < kPairs; ++i) {
+        for (int i = 0; i < kTilePairs; ++i) {
           sum[h][i].even = Fma(weight, v[i].even, sum[h][i].even);
           sum[h][i].odd = Fma(weight, v[i].odd, sum[h][i].odd);
         }
@@ -109,7 +113,7 @@ void Values(const AttentionRow& row, const float* p, int64_t padded, const float
     }
     for (int h = 0; h < kHeads; ++h) {
       const F32x16 denominator = Broadcast(denominators[h]);
-      for (int i = 0; i < kPairs; ++i) {
+      for (int i = 0; i < kTilePairs; ++i) {
         StoreEvenOdd({sum[h][i].even / denominator, sum[h][i].odd / denominator},
                      out + h * row.head_dim + channel + i * kPair);
       }
@@ -139,7 +143,9 @@ void AttendHeads(const AttentionRow& row, int head) {
 
 void AttendRow(const AttentionRow& row) {
   int head = 0;
-  for (; head + 4 <= row.heads; head += 4) AttendHeads<4>(row, head);
+  for (; head + kGroupHeads <= row.heads; head += kGroupHeads) {
+    AttendHeads<kGroupHeads>(row, head);
+  }
   for (; head < row.heads; ++head) AttendHeads<1>(row, head);
 }
 

@@ -42,6 +42,15 @@ typedef uint8_t BytePiece __attribute__((vector_size(BATON_ISA_BYTES / 4)));
 
 struct F32x16 {
   FloatPiece p[kPieces];
+
+  F32x16() = default;
+  // Piece by piece: the compiler would copy through memory in chunks smaller than a register, and
+  // loading those back as one stalls.
+  F32x16(const F32x16& other) { *this = other; }
+  F32x16& operator=(const F32x16& other) {
+    for (int i = 0; i < kPieces; ++i) p[i] = other.p[i];
+    return *this;
+  }
 };
 
 #define BATON_LANEWISE(name, op)                                 \
@@ -70,11 +79,17 @@ static inline F32x16 Zero() {
 
 static inline F32x16 Load(const float* source) {
   F32x16 r;
-  std::memcpy(&r, source, sizeof(r));
+  for (int i = 0; i < kPieces; ++i) {
+    std::memcpy(&r.p[i], source + i * kPieceLanes, sizeof(r.p[i]));
+  }
   return r;
 }
 
-static inline void Store(const F32x16& a, float* target) { std::memcpy(target, &a, sizeof(a)); }
+static inline void Store(const F32x16& a, float* target) {
+  for (int i = 0; i < kPieces; ++i) {
+    std::memcpy(target + i * kPieceLanes, &a.p[i], sizeof(a.p[i]));
+  }
+}
 
 // Between 8 or 16 and 32 bits a lane. The compiler's own conversion splits 64-byte vectors in
 // halves.
