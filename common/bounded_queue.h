@@ -11,7 +11,8 @@
 namespace baton {
 
 // Multi-producer, multi-consumer FIFO with a hard capacity. Thread-safe. A full queue refuses at
-// once, so that a producer can push back on *its* caller instead of waiting unseen.
+// once, so that a producer can push back on *its* caller instead of waiting unseen. Wakes waiters
+// under its lock: whoever popped the last expected item may destroy the queue.
 template <typename T>
 class BoundedQueue {
  public:
@@ -19,11 +20,9 @@ class BoundedQueue {
 
   // False, with `item` untouched, when full or closed.
   bool TryPush(T&& item) {
-    {
-      MutexLock lock(mutex_);
-      if (closed_ || items_.size() >= capacity_) return false;
-      items_.push_back(std::move(item));
-    }
+    MutexLock lock(mutex_);
+    if (closed_ || items_.size() >= capacity_) return false;
+    items_.push_back(std::move(item));
     not_empty_.NotifyOne();
     return true;
   }
@@ -54,10 +53,8 @@ class BoundedQueue {
 
   // Pushes fail from now on; what is queued can still be popped.
   void Close() {
-    {
-      MutexLock lock(mutex_);
-      closed_ = true;
-    }
+    MutexLock lock(mutex_);
+    closed_ = true;
     not_empty_.NotifyAll();
   }
 
