@@ -1,0 +1,146 @@
+"""Clients that were not written for us: the OpenAI Python package and grpcio with health checking
+and reflection."""
+
+import os
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy/local"))
+
+import haystack  # noqa: E402
+from cluster import Cluster  # noqa: E402
+
+try:
+    import grpc
+    import openai
+    from google.protobuf import descriptor_pool, message_factory
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+        ProtoReflectionDescriptorDatabase)
+except ImportError as error:
+    raise unittest.SkipTest(f"{error}; see tests/requirements.txt") from None
+
+MODEL = ROOT / "models/needle-17m"
+TEXT = haystack.make_haystack(700, (0.3, 0.7), seed=3)
+
+
+def setUpModule():
+    global cluster
+    cluster = Cluster(pathlib.Path(os.environ["BATON_BINARIES"]), MODEL).__enter__()
+    unittest.addModuleCleanup(cluster.stop)
+
+
+class OpenAiPackage(unittest.TestCase):
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=cluster.url + "/v1", api_key="unused", max_retries=0)
+
+    def ask(self, needle, **options):
+        messages = [{"role": "user", "content": f"{TEXT.text}\n\n{needle.question}"}]
+        return self.client.chat.completions.create(
+            model=MODEL.name, messages=messages, temperature=0, max_tokens=24, **options)
+
+    def test_chat_completion(self):
+        for needle in TEXT.needles:
+            completion = self.ask(needle)
+            self.assertEqual(completion.choices[0].message.content, needle.passphrase)
+            self.assertEqual(completion.choices[0].finish_reason, "stop")
+            self.assertEqual(completion.usage.total_tokens,
+                             completion.usage.prompt_tokens + completion.usage.completion_tokens)
+
+    def test_streamed_chat_completion(self):
+        needle = TEXT.needles[0]
+        chunks = list(self.ask(needle, stream=True, stream_options={"include_usage": True}))
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        self.assertEqual(text, needle.passphrase)
+        self.assertGreater(len(chunks), 3)
+        self.assertEqual({c.id for c in chunks}, {chunks[0].id})
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertGreater(chunks[-1].usage.completion_tokens, 0)
+
+    def test_completion(self):
+        completion = self.client.completions.create(
+            model=MODEL.name, prompt="The sky is", max_tokens=5, temperature=0)
+        self.assertEqual(completion.choices[0].finish_reason, "length")
+        self.assertEqual(completion.usage.completion_tokens, 5)
+
+    def test_same_seed_same_text(self):
+        texts = [self.client.completions.create(
+            model=MODEL.name, prompt="The", max_tokens=20, temperature=1, seed=5).choices[0].text
+            for _ in range(2)]
+        self.assertEqual(texts[0], texts[1])
+
+    def test_models(self):
+        self.assertEqual([model.id for model in self.client.models.list()], [MODEL.name])
+        self.assertEqual(self.client.models.retrieve(MODEL.name).id, MODEL.name)
+
+    def test_errors_arrive_as_the_exceptions_of_the_package(self):
+        with self.assertRaises(openai.NotFoundError) as raised:
+            self.client.completions.create(model="no-such-model", prompt="x")
+        self.assertEqual(raised.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.client.completions.create(model=MODEL.name, prompt="x", temperature=-1)
+        self.assertEqual(raised.exception.param, "temperature")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.client.completions.create(model=MODEL.name, prompt="x", n=2)
+        self.assertEqual(raised.exception.param, "n")
+
+    def test_a_closed_stream_cancels_the_request(self):
+        stream = self.client.completions.create(model=MODEL.name, prompt="The", max_tokens=4000,
+                                                temperature=0, stream=True,
+                                                extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        # The cluster is free again: the next request is served at once.
+        self.test_completion()
+
+
+class GrpcClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.channel = grpc.insecure_channel(cluster.router.addresses["grpc"])
+        cls.addClassCleanup(cls.channel.close)
+        cls.pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(cls.channel))
+
+    def message(self, name: str):
+        return message_factory.GetMessageClass(self.pool.FindMessageTypeByName(f"baton.v1.{name}"))
+
+    def test_reflection_lists_the_services(self):
+        services = ProtoReflectionDescriptorDatabase(self.channel).get_services()
+        self.assertIn("baton.v1.Inference", services)
+        self.assertIn("grpc.health.v1.Health", services)
+
+    def test_health_is_serving(self):
+        health = health_pb2_grpc.HealthStub(self.channel)
+        for service in ("", "baton.v1.Inference"):
+            reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            self.assertEqual(reply.status, health_pb2.HealthCheckResponse.SERVING)
+
+    def generate(self, request):
+        call = self.channel.unary_stream(
+            "/baton.v1.Inference/Generate",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=self.message("GenerateResponse").FromString)
+        return list(call(request, timeout=60))
+
+    def test_generate_streams_the_answer(self):
+        needle = TEXT.needles[1]
+        request = self.message("GenerateRequest")(model=MODEL.name)
+        request.chat.messages.add(role="user", content=f"{TEXT.text}\n\n{needle.question}")
+        request.sampling.temperature = 0
+        request.sampling.max_tokens = 24
+        replies = self.generate(request)
+        self.assertEqual("".join(reply.text for reply in replies), needle.passphrase)
+        self.assertGreater(replies[-1].served_by.handoff_bytes, 0)
+
+    def test_errors_are_statuses(self):
+        request = self.message("GenerateRequest")(model="no-such-model", prompt="x")
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.generate(request)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertIn("no-such-model", raised.exception.details())
+
+
+if __name__ == "__main__":
+    unittest.main()
