@@ -75,7 +75,13 @@ void FrameSender::Finish(const AttemptId& attempt, int64_t tokens) {
     MutexLock lock(mutex_);
     Outbound* outbound = Find(attempt);
     if (outbound == nullptr || outbound->ending) return;
-    outbound->plan.Finish(tokens);
+    if (tokens < outbound->spec.first_token) {  // which the peer chose
+      EndWith(*outbound,
+              absl::InvalidArgumentError(absl::StrCat(
+                  "granted from token ", outbound->spec.first_token, " of a prompt of ", tokens)));
+    } else {
+      outbound->plan.Finish(tokens);
+    }
   }
   Wake();
 }

@@ -18,12 +18,13 @@
 // any lock of the sender held.
 //
 //   Open -> Advance* -> Finish -> (all frames accepted) -> on_end(OK)
-//        any time: Cancel, a rejected frame, a dead peer -> drain what is in flight ->
-//        on_end(error)
+//        any time: Cancel, a rejected frame, a dead peer -> drain what is in flight
+//        -> on_end(error)
 //
 // Codes of on_end's error: what Cancel was given; ABORTED the receiver no longer expects the
 // attempt (stale); FAILED_PRECONDITION it rejected a frame; DATA_LOSS a frame arrived corrupt too
-// often; DEADLINE_EXCEEDED no answer for progress_timeout; UNAVAILABLE the peer died.
+// often; DEADLINE_EXCEEDED no answer for progress_timeout; UNAVAILABLE the peer died;
+// INVALID_ARGUMENT the grant begins behind the prompt.
 
 namespace baton::kvtransfer {
 

@@ -135,6 +135,18 @@ TEST_F(SenderTest, RefusesOpenAttemptsTwiceAndRecordsThatDoNotFit) {
   EXPECT_THAT(sender_.Open(negative.outbound()), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(SenderTest, AGrantBehindThePromptIsAnErrorNotACrash) {
+  Handoff& handoff = New({.tokens = 300});
+  OutboundSpec outbound = handoff.outbound();
+  outbound.first_token = 301;
+  ASSERT_THAT(sender_.Open(std::move(outbound)), IsOk());
+  handoff.Advance(sender_, 256);
+  handoff.Finish(sender_);
+  RunToEnd();
+  EXPECT_THAT(handoff.sent(), Optional(StatusIs(absl::StatusCode::kInvalidArgument,
+                                                HasSubstr("from token 301 of a prompt of 300"))));
+}
+
 TEST_F(SenderTest, CallsForEndedAttemptsHaveNoEffect) {
   Handoff& handoff = New({});
   handoff.source().Finish(300);
