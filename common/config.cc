@@ -83,6 +83,14 @@ struct ConfigParser::Impl {
     return absl::OkStatus();
   }
 
+  std::vector<std::string> Describe() const {
+    std::vector<std::string> lines;
+    for (const auto& option : options) {
+      lines.push_back(absl::StrCat(option->name(), " = ", option->Text()));
+    }
+    return lines;
+  }
+
   absl::StatusOr<ParseOutcome> ParseFlags(int argc, const char* const* argv);
   absl::Status ApplyFlags(const std::map<std::string, CLI::Option*>& flags);
   absl::Status ApplyFile(const std::string& path);
@@ -99,6 +107,9 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   std::string file;
   app.add_option("--config", file, "YAML file that holds any of these options; flags win")
       ->option_text("FILE");
+  bool check_only = false;
+  app.add_flag("--check-config", check_only,
+               "read flags and file, print what they amount to, exit");
 
   std::map<std::string, CLI::Option*> flags;
   for (const auto& option : options) {
@@ -138,7 +149,9 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   }
   BATON_RETURN_IF_ERROR(ApplyFlags(flags));
   BATON_RETURN_IF_ERROR(CheckRequired());
-  return ParseOutcome::kRun;
+  if (!check_only) return ParseOutcome::kRun;
+  for (const std::string& line : Describe()) std::cout << line << "\n";
+  return ParseOutcome::kExit;
 }
 
 absl::Status ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Option*>& flags) {
@@ -243,12 +256,6 @@ absl::Status ConfigParser::ParseFile(const std::string& path) {
   return impl_->CheckRequired();
 }
 
-std::vector<std::string> ConfigParser::Describe() const {
-  std::vector<std::string> lines;
-  for (const auto& option : impl_->options) {
-    lines.push_back(absl::StrCat(option->name(), " = ", option->Text()));
-  }
-  return lines;
-}
+std::vector<std::string> ConfigParser::Describe() const { return impl_->Describe(); }
 
 }  // namespace baton

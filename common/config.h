@@ -12,14 +12,15 @@
 // A role's configuration is one plain struct whose fields are bound once, with help and limits, and
 // can then be set by `--flag=value` and by a YAML file (`--config=FILE`, keys = flag names with
 // '-' or '_'); flags win over the file. Unknown keys, unknown flags and bad values are errors that
-// name them. Environment variables are not read.
+// name them. --help, --version and --check-config (print what all of it amounts to) exit at once.
+// Environment variables are not read.
 //
 //   ConfigParser parser("baton-decode", "Decodes sequences that prefill workers hand over.");
 //   parser.Group("Network");
 //   parser.Add("listen", &config.listen, "host:port to serve gRPC on; port 0 picks one");
 //   parser.Add("page-tokens", &config.page_tokens, "tokens a page").Range(128, 4096);
 //   BATON_ASSIGN_OR_RETURN(ParseOutcome outcome, parser.Parse(argc, argv));
-//   if (outcome == ParseOutcome::kExit) return 0;   // --help or --version was printed
+//   if (outcome == ParseOutcome::kExit) return 0;   // what --help asked for was printed
 
 namespace baton {
 

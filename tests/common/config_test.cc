@@ -269,6 +269,14 @@ TEST_F(ConfigTest, VersionIsPrinted) {
             std::string("baton-test ") + Version() + "\n");
 }
 
+TEST_F(ConfigTest, CheckConfigPrintsWhatFlagsAndFileAmountTo) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_THAT(Parse({"--check-config", "--page-tokens=512"}), IsOkAndHolds(ParseOutcome::kExit));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("page-tokens = 512\n"), HasSubstr("pages = 1024\n")));
+  EXPECT_THAT(Parse({"--check-config", "--page-tokens=1"}), StatusIs(kInvalid));
+}
+
 TEST_F(ConfigTest, DescribeShowsTheParsedValues) {
   ASSERT_THAT(Parse({"--page-tokens=128", "--peers=a:1,b:2", "--grace=90"}), IsOk());
   EXPECT_THAT(parser_.Describe(),

@@ -1,0 +1,92 @@
+"""Everything under deploy/ is read by the program it is written for, or by a checker of its kind."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+BINARIES = pathlib.Path(os.environ["BATON_BINARIES"])
+TOOLS = pathlib.Path(sys.executable).parent
+ROLES = ("router", "prefill", "decode")
+
+
+def check_config(role: str, path: pathlib.Path) -> subprocess.CompletedProcess:
+    return subprocess.run([BINARIES / f"baton-{role}", f"--config={path}", "--check-config"],
+                          capture_output=True, text=True)
+
+
+def embedded_config(manifest: pathlib.Path, name: str) -> str:
+    """The block scalar `name: |` of a ConfigMap, without its indentation."""
+    match = re.search(rf"^  {re.escape(name)}: \|\n((?:    .*\n|\n)+)", manifest.read_text(), re.M)
+    return re.sub(r"^    ", "", match[1], flags=re.M)
+
+
+class DeploymentFiles(unittest.TestCase):
+    def test_binaries_accept_the_shipped_configurations(self):
+        for role in ROLES:
+            with self.subTest(role):
+                checked = check_config(role, DEPLOY / f"configs/{role}.yaml")
+                self.assertEqual(checked.returncode, 0, checked.stderr)
+                self.assertIn("model-dir = ", checked.stdout)
+
+    def test_binaries_accept_the_configurations_inside_kubernetes_manifests(self):
+        for role in ROLES:
+            with self.subTest(role), tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                file.write(embedded_config(DEPLOY / f"k8s/{role}.yaml", f"{role}.yaml"))
+                file.flush()
+                checked = check_config(role, pathlib.Path(file.name))
+                self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_an_unknown_key_is_refused_by_name(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("model-dir: /models\npage-token: 256\n")
+            file.flush()
+            checked = check_config("decode", pathlib.Path(file.name))
+            self.assertNotEqual(checked.returncode, 0)
+            self.assertIn("page-token", checked.stderr)
+            self.assertIn("page-tokens", checked.stderr)
+
+    @unittest.skipUnless((TOOLS / "kubernetes-validate").exists(), "see tests/requirements.txt")
+    def test_kubernetes_manifests_follow_the_schemas(self):
+        manifests = [DEPLOY / f"k8s/{name}.yaml" for name in (*ROLES, "namespace", "models")]
+        checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", *manifests],
+                                 capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+        self.assertEqual(checked.stderr.count(" passed for resource "), 15, checked.stderr)
+
+    @unittest.skipUnless((TOOLS / "hadolint").exists(), "see tests/requirements.txt")
+    def test_container_file_passes_the_linter(self):
+        checked = subprocess.run(
+            [TOOLS / "hadolint", "--ignore=DL3008", DEPLOY / "docker/Dockerfile"],  # no pinned apt
+            capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout)
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
+    def test_units_are_understood_by_systemd(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for role in ROLES:
+                unit = (DEPLOY / f"systemd/baton-{role}.service").read_text()
+                # The checker wants the program to exist.
+                unit = unit.replace(f"/usr/bin/baton-{role}", str(BINARIES / f"baton-{role}"))
+                (pathlib.Path(folder) / f"baton-{role}.service").write_text(unit)
+            units = sorted(pathlib.Path(folder).iterdir())
+            checked = subprocess.run(["systemd-analyze", "verify", "--man=no", *units],
+                                     capture_output=True, text=True)
+            complaints = [line for line in checked.stderr.splitlines() if folder in line]
+            self.assertEqual(complaints, [])
+
+    @unittest.skipUnless(shutil.which("promtool"), "prometheus is not installed")
+    def test_prometheus_accepts_its_configuration(self):
+        checked = subprocess.run(["promtool", "check", "config", "prometheus.yml"],
+                                 cwd=DEPLOY / "prometheus", capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
