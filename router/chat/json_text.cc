@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "router/tokenizer/utf8.h"
 
 namespace baton::router {
 namespace {
@@ -42,6 +43,8 @@ void AppendFloat(double value, std::string* out) {
 class LimitChecker : public nlohmann::json_sax<ordered_json> {
  public:
   bool is_too_large() const { return is_too_large_; }
+  // "parse error at line 1, column 15: ...": where and why the parse ended.
+  const std::string& syntax_error() const { return syntax_error_; }
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -55,7 +58,10 @@ class LimitChecker : public nlohmann::json_sax<ordered_json> {
   bool end_object() override { return Close(); }
   bool start_array(size_t) override { return Open(); }
   bool end_array() override { return Close(); }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    constexpr size_t kLongest = 200;        // it quotes the text, which is as long as it likes
+    const std::string what = error.what();  // "[json.exception.parse_error.101] parse error ..."
+    syntax_error_ = SanitizeUtf8(what.substr(what.find(' ') + 1, kLongest));
     return false;
   }
 
@@ -75,6 +81,7 @@ class LimitChecker : public nlohmann::json_sax<ordered_json> {
 
   std::vector<int> keys_of_open_;  // keys seen in each open object or array
   bool is_too_large_ = false;
+  std::string syntax_error_;
 };
 
 void Append(const ordered_json& value, std::string* out) {
@@ -126,7 +133,7 @@ absl::StatusOr<ordered_json> ParseJson(std::string_view text) {
         limits.is_too_large()
             ? absl::StrCat("JSON nested deeper than ", kMaxJsonDepth, " levels or with more than ",
                            kMaxJsonKeysPerObject, " keys in one object")
-            : "not valid JSON");
+            : absl::StrCat("not valid JSON: ", limits.syntax_error()));
   }
   return ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }

@@ -190,13 +190,16 @@ asio::awaitable<Connection::Next> Connection::Serve(Received received) {
   bool chunked = false;
   while (!finished && !client_gone_) {
     Exchange::Parts parts = exchange->Take();
+    if (parts.Empty()) {
+      co_await exchange->Wait();
+      continue;
+    }
     finished = parts.finished;
     if (parts.head) {
       chunked = parts.streamed && received.chunked_allowed;
       keep_alive = keep_alive && !context_->draining && (chunked || !parts.streamed);
     }
     if (!co_await WriteParts(parts, chunked, keep_alive)) client_gone_ = true;
-    if (!finished && !client_gone_) co_await exchange->Wait();
   }
   if (client_gone_) exchange->Disconnect();
   // The read that watches for the end has to be over before the next request is read.

@@ -31,10 +31,13 @@ class Exchange final : public HttpReply, public std::enable_shared_from_this<Exc
     bool streamed = false;  // `head` opens a stream
     std::string bytes;
     bool finished = false;
+
+    bool Empty() const { return !head && bytes.empty() && !finished; }
   };
   Parts Take();
 
-  // Resumes when there may be something to take, or after Wake.
+  // Resumes when there may be something to take, or after Wake. To be called only right after Take
+  // returned nothing: a wake-up during any other wait is lost.
   boost::asio::awaitable<void> Wait();
   void Wake();
 

@@ -153,9 +153,8 @@ template <typename ReadFields>
 Result Parse(std::string_view body, ReadFields read) {
   absl::StatusOr<Json> json = ParseJson(body);
   if (!json.ok()) {
-    return ApiError{
-        .http_status = 400,
-        .message = absl::StrCat("the request body is not valid JSON: ", json.status().message())};
+    return ApiError{.http_status = 400,
+                    .message = absl::StrCat("the request body: ", json.status().message())};
   }
   if (!json->is_object()) {
     return ApiError{

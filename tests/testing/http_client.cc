@@ -88,7 +88,7 @@ HttpClient::Response HttpClient::ReadHead() {
 HttpClient::Response HttpClient::Read() {
   Response response = ReadHead();
   if (response.status == 0) return response;
-  if (response.headers["transfer-encoding"] == "chunked") {
+  if (response.headers.contains("transfer-encoding")) {
     while (true) {
       const std::string size_line = ReadUntil("\r\n");
       if (size_line.empty()) return response;

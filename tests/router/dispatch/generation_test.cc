@@ -144,12 +144,12 @@ class GenerationTest : public ::testing::Test {
 TEST_F(GenerationTest, StreamsTextAsItComesAndEndsOnce) {
   Start(Request(/*stream=*/true));
   clock_.Advance(milliseconds(30));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(0).Say({Token(" ")}, 2, FinishReason::kLength, HandoffFigures{.prefill_address = "p0"});
   Call(0).End(absl::OkStatus());
   ASSERT_THAT(sink_->deltas, SizeIs(2));
-  EXPECT_EQ(sink_->deltas[0].text, "the");
-  EXPECT_THAT(sink_->deltas[0].token_ids, ElementsAre(Token("the")));
+  EXPECT_EQ(sink_->deltas[0].text, "The");
+  EXPECT_THAT(sink_->deltas[0].token_ids, ElementsAre(Token("The")));
   EXPECT_EQ(sink_->deltas[1].usage, (Usage{.prompt_tokens = 3, .completion_tokens = 2}));
   EXPECT_EQ(sink_->ends, 1);
   EXPECT_THAT(sink_->end.status, IsOk());
@@ -162,11 +162,11 @@ TEST_F(GenerationTest, StreamsTextAsItComesAndEndsOnce) {
 
 TEST_F(GenerationTest, WithoutStreamingAllTextComesWithTheEnd) {
   Start(Request(/*stream=*/false));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(0).Say({Token(".")}, 2, FinishReason::kStop);
   Call(0).End(absl::OkStatus());
   EXPECT_THAT(sink_->deltas, IsEmpty());
-  EXPECT_EQ(sink_->all.text, "the.");
+  EXPECT_EQ(sink_->all.text, "The.");
   EXPECT_EQ(sink_->end.usage.completion_tokens, 2u);
 }
 
@@ -201,7 +201,7 @@ TEST_F(GenerationTest, ACrashedWorkerIsReplacedByAnotherWithANewAttemptNumber) {
   EXPECT_NE(Call(0).target, Call(1).target);
   EXPECT_EQ(Call(1).attempt.id.attempt, 2u);
   EXPECT_EQ(Call(1).attempt.id.request, Call(0).attempt.id.request);
-  Call(1).Say({Token("the")}, 1, FinishReason::kStop);
+  Call(1).Say({Token("The")}, 1, FinishReason::kStop);
   Call(1).End(absl::OkStatus());
   EXPECT_THAT(sink_->end.status, IsOk());
   EXPECT_EQ(sink_->end.attempts, 2u);
@@ -210,9 +210,9 @@ TEST_F(GenerationTest, ACrashedWorkerIsReplacedByAnotherWithANewAttemptNumber) {
 
 TEST_F(GenerationTest, MessagesOfAnOldAttemptChangeNothing) {
   Start(Request(false));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(0).End(absl::UnavailableError("gone"));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(1).Say({Token(".")}, 1, FinishReason::kStop);
   Call(0).End(absl::UnavailableError("gone again"));
   Call(1).End(absl::OkStatus());
@@ -222,18 +222,18 @@ TEST_F(GenerationTest, MessagesOfAnOldAttemptChangeNothing) {
 
 TEST_F(GenerationTest, OutputThatTheClientHasNotSeenIsThrownAwayAndMadeAgain) {
   Start(Request(/*stream=*/false));
-  Call(0).Say({Token("the"), Token(".")}, 2);
+  Call(0).Say({Token("The"), Token(".")}, 2);
   Call(0).End(absl::UnavailableError("gone"));
   ASSERT_THAT(client_.calls, SizeIs(2));
-  Call(1).Say({Token("the")}, 1, FinishReason::kStop);
+  Call(1).Say({Token("The")}, 1, FinishReason::kStop);
   Call(1).End(absl::OkStatus());
-  EXPECT_EQ(sink_->all.text, "the");
+  EXPECT_EQ(sink_->all.text, "The");
   EXPECT_EQ(sink_->end.usage.completion_tokens, 1u);
 }
 
 TEST_F(GenerationTest, AStreamThatHasBegunFailsInsteadOfStartingOver) {
   Start(Request(/*stream=*/true));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(0).End(absl::UnavailableError("gone"));
   EXPECT_THAT(client_.calls, SizeIs(1));
   EXPECT_EQ(sink_->ends, 1);
@@ -249,7 +249,7 @@ TEST_F(GenerationTest, AStreamWithoutVisibleTextYetCanStartOver) {
 
 TEST_F(GenerationTest, EverythingSaidBeforeTheStreamBrokeIsASuccess) {
   Start(Request(true));
-  Call(0).Say({Token("the")}, 1, FinishReason::kStop);
+  Call(0).Say({Token("The")}, 1, FinishReason::kStop);
   Call(0).End(absl::UnavailableError("gone"));
   EXPECT_THAT(sink_->end.status, IsOk());
   EXPECT_EQ(sink_->end.finish_reason, FinishReason::kStop);
@@ -257,7 +257,7 @@ TEST_F(GenerationTest, EverythingSaidBeforeTheStreamBrokeIsASuccess) {
 
 TEST_F(GenerationTest, AnEndWithoutAFinishReasonIsAnError) {
   Start(Request(true));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(0).End(absl::OkStatus());
   EXPECT_THAT(sink_->end.status, StatusIs(absl::StatusCode::kInternal));
 }
@@ -319,14 +319,14 @@ TEST_F(GenerationTest, AStopStringCancelsTheWorkerAndCountsOnlyWhatIsShown) {
   GenerationRequest request = Request(true);
   request.stop = {"."};
   Start(request);
-  Call(0).Say({Token("the"), Token("."), Token("the"), Token("the")}, 4);
+  Call(0).Say({Token("The"), Token("."), Token("The"), Token("The")}, 4);
   EXPECT_TRUE(Call(0).cancelled);
   EXPECT_EQ(sink_->ends, 1);
   EXPECT_EQ(sink_->end.finish_reason, FinishReason::kStop);
   EXPECT_EQ(sink_->end.matched_stop, ".");
   EXPECT_EQ(sink_->end.usage.completion_tokens, 2u);
   ASSERT_THAT(sink_->deltas, SizeIs(1));
-  EXPECT_EQ(sink_->deltas[0].text, "the");
+  EXPECT_EQ(sink_->deltas[0].text, "The");
   Call(0).End(absl::CancelledError("cancelled"));
   EXPECT_EQ(sink_->ends, 1);
 }
@@ -337,7 +337,7 @@ TEST_F(GenerationTest, CancellingEndsTheCallAndTheRequestOnce) {
   EXPECT_TRUE(Call(0).cancelled);
   EXPECT_THAT(sink_->end.status, StatusIs(absl::StatusCode::kCancelled, "client left"));
   generation_->Cancel(absl::InternalError("again"));
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   Call(0).End(absl::CancelledError("cancelled"));
   EXPECT_EQ(sink_->ends, 1);
   EXPECT_THAT(sink_->deltas, IsEmpty());
@@ -349,10 +349,10 @@ TEST_F(GenerationTest, OpenWorkIsCountedWhileItIsOpen) {
   Start(Request(true));
   EXPECT_EQ(prefill.prompt_tokens, 3);
   EXPECT_EQ(decode.requests, 1);
-  Call(0).Say({Token("the")}, 1);
+  Call(0).Say({Token("The")}, 1);
   EXPECT_EQ(prefill.requests, 0);  // its part is over with the first token
   EXPECT_EQ(decode.requests, 1);
-  Call(0).Say({Token("the")}, 2, FinishReason::kStop);
+  Call(0).Say({Token("The")}, 2, FinishReason::kStop);
   Call(0).End(absl::OkStatus());
   EXPECT_EQ(decode.requests, 0);
   EXPECT_EQ(service_.running(), 0);
@@ -392,24 +392,28 @@ TEST_F(GenerationTest, RefusesOtherModelsAndTokensOutsideTheVocabulary) {
 }
 
 TEST_F(GenerationTest, ToolsNeedThePromptTextsOfTheModel) {
+  BATON_ASSERT_OK_AND_ASSIGN(ServedModel bare,
+                             ServedModel::Load(BATON_SOURCE_DIR "/models/needle-17m", ""));
+  bare.chat_prompts.reset();
+  GenerationService service(&bare, &environment_, {});
   GenerationRequest request = Request(true);
   ChatInput chat{.messages = {TextMessage(Role::kUser, "hi")}};
   LeadingSystemMessage(&chat.messages).tools = {{{"name", "f"}}};
   request.input = chat;
-  EXPECT_THAT(service_.Start(request, sink_),
+  EXPECT_THAT(service.Start(request, sink_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("chat_prompts.json")));
 }
 
 TEST_F(GenerationTest, AChatIsRenderedAndItsReasoningToldApart) {
   GenerationRequest request = Request(/*stream=*/false);
-  request.input = ChatInput{.messages = {TextMessage(Role::kUser, "the")}, .thinking = true};
+  request.input = ChatInput{.messages = {TextMessage(Role::kUser, "The")}, .thinking = true};
   Start(request);
   const MarkupIds& markup = Model().markup;
-  EXPECT_THAT(*Call(0).attempt.prompt_tokens, ElementsAre(markup.bos, markup.user, Token("the"),
+  EXPECT_THAT(*Call(0).attempt.prompt_tokens, ElementsAre(markup.bos, markup.user, Token("The"),
                                                           markup.assistant, markup.think_start));
-  Call(0).Say({Token("the"), markup.think_end, Token("."), markup.eos}, 4, FinishReason::kStop);
+  Call(0).Say({Token("The"), markup.think_end, Token("."), markup.eos}, 4, FinishReason::kStop);
   Call(0).End(absl::OkStatus());
-  EXPECT_EQ(sink_->all.reasoning, "the");
+  EXPECT_EQ(sink_->all.reasoning, "The");
   EXPECT_EQ(sink_->all.text, ".");
 }
 

@@ -56,7 +56,8 @@ class RouterFixture : public ::testing::Test {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (std::chrono::steady_clock::now() < deadline) {
       int ready = 0;
-      for (const Json& worker : Json::parse(Get("/health").body).at("workers")) {
+      const Json health = Json::parse(Get("/health").body);
+      for (const Json& worker : health.at("workers")) {
         ready += worker.at("ready").get<bool>() ? 1 : 0;
       }
       if (ready == count) return true;
