@@ -71,6 +71,7 @@ struct DecoderOptions {
   Clock::Duration accept_timeout{0};
   Clock::Duration queue_timeout{0};
   Clock::Duration handoff_timeout{0};
+  const Clock* clock = &Clock::Real();  // outlives the worker
 };
 
 struct DecoderLoad {
@@ -174,7 +175,7 @@ class Decoder final : public engine::EngineClient {
   kvtransfer::Receiver& receiver_;
   PrefillClient& prefill_;
   WorkerMetrics& metrics_;
-  const Clock& clock_ = Clock::Real();
+  const Clock& clock_;
   const CacheLayout layout_;
   engine::StepMetrics step_metrics_;
   kvtransfer::ReceiverStats counted_;  // what the frame counters have seen

@@ -7,10 +7,20 @@
 namespace baton::decode {
 namespace {
 
-// A stream that ends with OK before its time is as much a failure as any other.
+// What the end of a prefill worker's stream means for the request. An OK before its time is as much
+// a failure as any other; CANCELLED and DEADLINE_EXCEEDED are the worker's own, not the client's,
+// and say no more than that it did not deliver.
 absl::Status AsFailure(absl::Status status) {
-  if (!status.ok()) return status;
-  return absl::InternalError("the prefill worker ended the hand-off before it was complete");
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return absl::InternalError("the prefill worker ended the hand-off before it was complete");
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnknown:
+      return absl::UnavailableError(status.message());
+    default:
+      return status;
+  }
 }
 
 }  // namespace

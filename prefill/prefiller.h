@@ -58,9 +58,10 @@ struct PrefillerOptions {
   StartLimits start;
   engine::ChunkLimits chunks;
   Incarnation incarnation = 0;
-  std::string transport;               // whose bytes and durations are counted
-  Clock::Duration grant_timeout{0};    // from Started
-  Clock::Duration handoff_timeout{0};  // from the last chunk, granted, until Received
+  std::string transport;                // whose bytes and durations are counted
+  Clock::Duration grant_timeout{0};     // from Started
+  Clock::Duration handoff_timeout{0};   // from the last chunk, granted, until Received
+  const Clock* clock = &Clock::Real();  // outlives the worker
 };
 
 struct PrefillerLoad {
@@ -134,7 +135,7 @@ class Prefiller final : public engine::EngineClient {
   engine::Engine& engine_;
   kvtransfer::Sender& sender_;
   WorkerMetrics& metrics_;
-  const Clock& clock_ = Clock::Real();
+  const Clock& clock_;
   const CacheLayout layout_;
   engine::StepMetrics step_metrics_;
   Gate gate_;

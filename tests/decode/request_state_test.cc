@@ -98,6 +98,14 @@ TEST(RequestStateTest, AStreamThatEndsEarlyWithOkIsAFailure) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("before it was complete")));
 }
 
+TEST(RequestStateTest, APrefillWorkersOwnDeadlineIsNotTheClients) {
+  RequestState state = In(Phase::kPrefilling);
+  state.OnAccepted();
+  EXPECT_EQ(state.OnStreamEnded(absl::DeadlineExceededError("no answer for 5 s")), Action::kEnd);
+  EXPECT_THAT(state.end_status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no answer for 5 s")));
+}
+
 TEST(RequestStateTest, ADeadStreamIsSuccessOnceEveryByteAndTheFirstTokenAreThere) {
   RequestState state = In(Phase::kLanding);
   state.OnFinished();

@@ -52,7 +52,7 @@ TEST(SplitTest, GoldenPromptsAreContinuedAsByTheReference) {
 TEST(SplitTest, LongOutputsEqualThoseOfOneEngine) {
   const std::unique_ptr<Cluster> cluster = StartCluster({});
   ASSERT_NE(cluster, nullptr);
-  for (const int64_t tokens : {1, 3, 4, 5, 127, 128, 129, 255, 256, 257, 700}) {
+  for (const int64_t tokens : {1, 3, 5, 127, 128, 129, 257, 700}) {
     const Outcome local = cluster->RunLocally(Text(tokens), Endless(150));
     const Outcome split = cluster->Run(Text(tokens), Endless(150));
     ASSERT_THAT(local.status, IsOk()) << tokens;

@@ -51,9 +51,9 @@ class Generation {
  public:
   struct Request {
     std::vector<int32_t> prompt;
-    SamplingParams sampling;
-    std::vector<std::string> prefill_workers;  // addresses, best first; empty: local prefill
-    std::optional<Clock::Duration> timeout;
+    SamplingParams sampling{};
+    std::vector<std::string> prefill_workers{};  // addresses, best first; empty: local prefill
+    std::optional<Clock::Duration> timeout{};
   };
   static std::unique_ptr<Generation> Start(const std::string& decode_address,
                                            const Request& request);
