@@ -26,19 +26,36 @@ int64_t VisibleEntries(const IndexSelectParams& params, int64_t row) {
   return (params.start + row + 1) / kCsaRatio;
 }
 
-// Keys [first, first + kIndexBlockEntries) as FP32 panels of 16, channel-major; zero beyond `end`.
-void LoadKeys(const IndexSelectParams& params, int64_t first, int64_t end, float* panels) {
-  BFloat16 key[kIndexDim];
-  for (int i = 0; i < kIndexBlockEntries; ++i) {
-    float* lane = panels + i / kLanes * kIndexDim * kLanes + i % kLanes;
-    if (first + i < end) {
-      DecodeEntry(params.keys, params.pages, first + i, key);
-    } else {
-      std::fill_n(key, kIndexDim, BFloat16());
+// Keys as the inner loops want them, a block of entries at a time.
+class KeyBlock {
+ public:
+  KeyBlock(const PagedPool& keys, const PageTable& pages) : keys_(keys), pages_(pages) {}
+
+  // Entries [first, first + kIndexBlockEntries) as FP32 panels; beyond `end` the last one repeats.
+  const float* Load(int64_t first, int64_t end) {
+    std::array<const BFloat16*, kIndexBlockEntries> rows;
+    for (int i = 0; i < kIndexBlockEntries; ++i) {
+      const int64_t entry = std::min(first + i, end - 1);
+      if (keys_.format == EntryFormat::kBf16) {
+        rows[i] = reinterpret_cast<const BFloat16*>(LocateEntry(keys_, pages_, entry).values);
+      } else {
+        BFloat16* row = decoded_.data() + i * kIndexDim;
+        DecodeEntry(keys_, pages_, entry, row);
+        rows[i] = row;
+      }
     }
-    for (int c = 0; c < kIndexDim; ++c) lane[c * kLanes] = static_cast<float>(key[c]);
+    for (int i = 0; i < kIndexBlockEntries; i += kLanes) {
+      Isa().interleave(&rows[i], kIndexDim, panels_.data() + i * kIndexDim);
+    }
+    return panels_.data();
   }
-}
+
+ private:
+  const PagedPool& keys_;
+  const PageTable& pages_;
+  std::array<BFloat16, kIndexBlockEntries * kIndexDim> decoded_;
+  std::array<float, kIndexBlockEntries * kIndexDim> panels_;
+};
 
 // Scores of rows [begin, end) against all entries the last of them sees; `scores` has one row for
 // each, `stride` apart, with room for a multiple of kIndexBlockEntries.
@@ -55,15 +72,14 @@ void ScoreRows(const IndexSelectParams& params, int64_t begin, int64_t end, floa
       w[row * params.heads + head] = static_cast<float>(params.w.Row(begin + row)[head]);
     }
   }
-  std::vector<float> keys(kIndexBlockEntries * kIndexDim);
+  KeyBlock keys(params.keys, params.pages);
   const int64_t visible = VisibleEntries(params, end - 1);
   for (int64_t entry = 0; entry < visible; entry += kIndexBlockEntries) {
-    LoadKeys(params, entry, visible, keys.data());
     isa.index_block({.q = q.data(),
                      .w = w.data(),
                      .rows = rows,
                      .heads = params.heads,
-                     .keys = keys.data(),
+                     .keys = keys.Load(entry, visible),
                      .scores = scores + entry,
                      .stride = stride});
   }

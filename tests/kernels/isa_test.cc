@@ -136,6 +136,12 @@ TEST_F(IsaTest, IndexScoresAndPooling) {
                      .keys = keys.data(),
                      .scores = scores.data(),
                      .stride = kIndexBlockEntries});
+    std::vector<const BFloat16*> rows;
+    for (int row = 0; row < 16; ++row) rows.push_back(x_.data() + row * 77);
+    std::vector<float> panel(16 * 34);
+    isa.interleave(rows.data(), 34, panel.data());
+    EXPECT_EQ(panel[33 * 16 + 5], static_cast<float>(x_[5 * 77 + 33])) << isa.name;
+    scores.insert(scores.end(), panel.begin(), panel.end());
     const float* c[3] = {w_.data(), w_.data() + 100, w_.data() + 200};
     const float* g[3] = {w_.data() + 300, w_.data() + 400, w_.data() + 500};
     std::vector<BFloat16> pooled(48);

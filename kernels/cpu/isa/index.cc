@@ -34,6 +34,21 @@ void AddHeads(const float* q, const float* w, const float* keys, F32x16* score) 
 
 }  // namespace
 
+void Interleave(const BFloat16* const* rows, int n, float* panel) {
+  for (int i = 0; i < n; i += 2) {
+    // A word holds two successive values of a row.
+    uint32_t words[kLanes];
+#pragma GCC unroll 16
+    for (int row = 0; row < kLanes; ++row)
+      std::memcpy(&words[row], rows[row] + i, sizeof(uint32_t));
+    BFloat16 pairs[2 * kLanes];
+    std::memcpy(static_cast<void*>(pairs), words, sizeof(words));
+    const EvenOdd values = LoadEvenOdd(pairs);
+    Store(values.even, panel + i * kLanes);
+    Store(values.odd, panel + (i + 1) * kLanes);
+  }
+}
+
 void ScoreIndexBlock(const IndexBlock& block) {
   for (int64_t row = 0; row < block.rows; ++row) {
     const float* q = block.q + row * block.heads * kDim;

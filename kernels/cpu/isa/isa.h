@@ -45,17 +45,18 @@ inline int64_t AttentionScratchFloats(int heads, int head_dim, int64_t count) {
   return int64_t{heads} * (head_dim + (count + 15) / 16 * 16);
 }
 
-// scores[row, 0..64) += contributions of all heads, for one block of 64 entries.
+inline constexpr int kIndexBlockEntries = 32;
+
+// scores[row, 0..kIndexBlockEntries) of IndexLogits for one block of entries.
 struct IndexBlock {
   const float* q = nullptr;  // [rows, heads, 128]
   const float* w = nullptr;  // [rows, heads]
   int64_t rows = 0;
   int heads = 0;
-  const float* keys = nullptr;  // [2 panels of 16 entries][128][16]
-  float* scores = nullptr;      // out [rows, 32]
+  const float* keys = nullptr;  // panels of 16 entries, each [128][16]
+  float* scores = nullptr;      // out [rows, kIndexBlockEntries]
   int64_t stride = 0;
 };
-inline constexpr int kIndexBlockEntries = 32;
 
 // Softmax-weighted sum per channel over `count` candidates: c[i], g[i] point to `channels` values.
 struct PoolBlock {
@@ -98,6 +99,8 @@ struct IsaKernels {
                    BFloat16* streams);
   void (*pool)(const PoolBlock& block);
   void (*attention_row)(const AttentionRow& row);
+  // panel[i * 16 + r] = rows[r][i] for 16 rows of n values, n even.
+  void (*interleave)(const BFloat16* const* rows, int n, float* panel);
   void (*index_block)(const IndexBlock& block);
   // y = bf16(sum of `count` consecutive rows of n values, in order), n a multiple of 16.
   void (*sum_rows)(const BFloat16* rows, int64_t count, int64_t n, BFloat16* y);

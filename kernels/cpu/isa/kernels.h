@@ -20,6 +20,7 @@ void HcRead(const BFloat16* streams, const float* pre, int64_t d, BFloat16* x);
 void HcWrite(const BFloat16* o, const float* post, const float* comb, int64_t d, BFloat16* streams);
 void Pool(const PoolBlock& block);
 void AttendRow(const AttentionRow& row);
+void Interleave(const BFloat16* const* rows, int n, float* panel);
 void ScoreIndexBlock(const IndexBlock& block);
 void SumRows(const BFloat16* rows, int64_t count, int64_t n, BFloat16* y);
 void Swiglu(const BFloat16* gate, const BFloat16* up, float weight, float limit, int n,

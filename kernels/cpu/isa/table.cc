@@ -20,6 +20,7 @@ constinit const IsaKernels kTable = {
     .hc_write = HcWrite,
     .pool = Pool,
     .attention_row = AttendRow,
+    .interleave = Interleave,
     .index_block = ScoreIndexBlock,
     .sum_rows = SumRows,
     .swiglu = Swiglu,
