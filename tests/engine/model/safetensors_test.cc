@@ -1,6 +1,7 @@
 #include "engine/model/safetensors.h"
 
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -130,6 +131,32 @@ TEST(SafetensorsTest, RefusesTensorsThatOverlapOrLeaveBytesOver) {
   EXPECT_THAT(Parse(two("[0,4]", 4)), IsInvalid("inside the tensor before it"));
   EXPECT_THAT(Parse(two("[5,9]", 9)), IsInvalid("after a gap"));
   EXPECT_THAT(Parse(two("[4,8]", 10)), IsInvalid("the last 2 bytes belong to no tensor"));
+}
+
+// Whatever a damaged file says, tensors that are handed out lie inside it.
+TEST(SafetensorsTest, RandomDamageIsRefusedOrHarmless) {
+  const std::string intact = BuildSafetensors({{"a", {"F32", {2, 3}, std::string(24, '\1')}},
+                                               {"b", {"I8", {5}, std::string(5, '\2')}},
+                                               {"c", {"I64", {1}, std::string(8, '\3')}}});
+  std::mt19937 random(1);
+  int accepted = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = intact;
+    for (uint32_t damage = 1 + random() % 4; damage > 0; --damage) {
+      bytes[random() % bytes.size()] = static_cast<char>("0123456789[]{},:\" -eE"[random() % 21]);
+    }
+    const absl::StatusOr<SafetensorsFile> file = Parse(bytes);
+    if (!file.ok()) continue;
+    ++accepted;
+    for (const auto& [name, tensor] : file->tensors()) {
+      const auto* first = reinterpret_cast<const char*>(tensor.bytes.data());
+      ASSERT_GE(first, bytes.data());
+      ASSERT_LE(first + tensor.bytes.size(), bytes.data() + bytes.size());
+      ASSERT_EQ(tensor.elements() * TensorTypeBytes(tensor.type), std::ssize(tensor.bytes));
+    }
+  }
+  EXPECT_GT(accepted, 0);  // damage to data alone
+  EXPECT_LT(accepted, 10000);
 }
 
 TEST(SafetensorsTest, OpenNamesTheFile) {
