@@ -1,5 +1,6 @@
 #include "common/rpc/channel.h"
 
+#include "common/rpc/callback_threads.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/limits.h"
 #include "grpc/grpc.h"
@@ -9,6 +10,7 @@
 namespace baton::rpc {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKind kind) {
+  KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);

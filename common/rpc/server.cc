@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/rpc/callback_threads.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/limits.h"
 #include "grpc/grpc.h"
@@ -51,6 +52,7 @@ struct GrpcServer::Impl {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options) {
   EnableHealthAndReflection();
+  KeepCallbackThreads();
   grpc::ServerBuilder builder;
   SetLimits(builder);
   auto impl = std::make_unique<Impl>();

@@ -62,6 +62,23 @@ TEST(WriteQueueTest, OneMessageIsWrittenAtATimeAndDoesNotCountAsWaiting) {
   EXPECT_TRUE(queue.idle());
 }
 
+// gRPC ends its callback threads with the last channel: such a thread must not be the one to do it.
+TEST(CallbackThreadsTest, TheLastChannelMayGoInsideACallback) {
+  for (int round = 0; round < 20; ++round) {
+    Mailbox<absl::Status> done;
+    auto call = ServerStreamCall<Tokens>::Create(
+        {.on_message = [](Tokens&&) {}, .on_done = [&](absl::Status status) { done.Put(status); }});
+    call->Start([](auto* context, auto* reactor) {
+      const v1::DecodeGenerateRequest request;
+      v1::Decode::NewStub(MakeChannel("127.0.0.1:1", ChannelKind::kBulk))
+          ->async()
+          ->Generate(context, &request, reactor);
+    });
+    call.reset();
+    EXPECT_THAT(done.Next(), StatusIs(absl::StatusCode::kUnavailable));
+  }
+}
+
 class StreamTest : public ::testing::Test {
  protected:
   StreamTest() {
