@@ -291,9 +291,8 @@ void Decoder::Unassign(Request& request) {
 }
 
 void Decoder::Tick() {
-  loop_.Post([this] {
+  loop_.Post([this, now = clock_.Now()] {
     CountFrames();
-    const Clock::TimePoint now = clock_.Now();
     std::vector<Id> ids;
     for (const auto& [id, request] : requests_) ids.push_back(id);
     for (const Id id : ids) {

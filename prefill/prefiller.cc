@@ -255,8 +255,7 @@ void Prefiller::Settle(Run& run) {
 }
 
 void Prefiller::Tick() {
-  loop_.Post([this] {
-    const Clock::TimePoint now = clock_.Now();
+  loop_.Post([this, now = clock_.Now()] {
     std::vector<std::pair<Run*, std::string>> late;
     for (const auto& [id, run] : runs_) {
       const Phase phase = run->state.phase();

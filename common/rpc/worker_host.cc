@@ -37,7 +37,7 @@ void BindWorkerHost(WorkerHostConfig& config, ConfigParser& parser) {
   parser.Add("advertise", &config.advertise,
              "host:port at which other processes reach this one; default: the address listened on");
   parser.Add("metrics-listen", &config.metrics_listen,
-             "host:port to serve Prometheus metrics on; port 0 picks one");
+             "host:port to serve Prometheus metrics on; port 0 picks one, empty: not served");
   parser.Group("Process");
   parser.Add("log-level", &config.log_level, "how much is logged to stderr")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"});
@@ -119,13 +119,15 @@ Incarnation WorkerHost::incarnation() const { return impl_->incarnation; }
 absl::Status WorkerHost::Start(Role role) {
   Impl& host = *impl_;
   BATON_ASSIGN_OR_RETURN(std::string listen_host, HostOf("listen", host.config.listen));
-  BATON_ASSIGN_OR_RETURN(host.metrics_host, HostOf("metrics-listen", host.config.metrics_listen));
   if (host.config.advertise.empty() && IsAnyAddress(listen_host)) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen is ", host.config.listen,
                      ", which other processes cannot connect to: set advertise to host:port"));
   }
-  BATON_RETURN_IF_ERROR(host.metrics.Serve(host.config.metrics_listen)) << "metrics-listen";
+  if (!host.config.metrics_listen.empty()) {
+    BATON_ASSIGN_OR_RETURN(host.metrics_host, HostOf("metrics-listen", host.config.metrics_listen));
+    BATON_RETURN_IF_ERROR(host.metrics.Serve(host.config.metrics_listen)) << "metrics-listen";
+  }
 
   host.role = std::move(role);
   ServerOptions options;
