@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/fnv1a.h"
 #include "common/status_macros.h"
 #include "engine/model/json.h"
 #include "engine/model/mmap_file.h"
@@ -54,24 +56,6 @@ absl::StatusOr<ShardMap> ParseIndex(absl::string_view text) {
   BATON_RETURN_IF_ERROR(problems.ToStatus("invalid index"));
   return shards;
 }
-
-// FNV-1a, 64 bits: stable across machines and releases, which std::hash is not.
-class StableHash {
- public:
-  void Add(absl::string_view bytes) {
-    for (const char c : bytes) Mix(static_cast<uint8_t>(c));
-    for (uint64_t n = bytes.size(), i = 0; i < 8; ++i, n >>= 8) Mix(static_cast<uint8_t>(n));
-  }
-  void Add(std::span<const std::byte> bytes) {
-    Add(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  }
-  std::string Hex() const { return absl::StrCat(absl::Hex(state_, absl::kZeroPad16)); }
-
- private:
-  void Mix(uint8_t byte) { state_ = (state_ ^ byte) * 0x100000001b3u; }
-
-  uint64_t state_ = 0xcbf29ce484222325u;
-};
 
 }  // namespace
 
@@ -137,14 +121,20 @@ const TensorView& Checkpoint::tensor(const std::string& name) const {
 }
 
 std::string Checkpoint::Hash() const {
-  StableHash hash;
-  hash.Add(canonical_config_);
+  uint64_t hash = kFnv1aSeed;
+  // Each part with its length, so that no two lists of parts read alike.
+  const auto add = [&hash](std::string_view part) {
+    const uint64_t length = part.size();
+    hash = Fnv1a64({reinterpret_cast<const char*>(&length), sizeof(length)}, Fnv1a64(part, hash));
+  };
+  add(canonical_config_);
   for (const auto& [name, tensor] : tensors_) {
-    hash.Add(name);
-    hash.Add(DescribeTensor(tensor.type, tensor.shape));
-    hash.Add(tensor.bytes.first(std::min(tensor.bytes.size(), kHashedBytes)));
+    add(name);
+    add(DescribeTensor(tensor.type, tensor.shape));
+    add({reinterpret_cast<const char*>(tensor.bytes.data()),
+         std::min(tensor.bytes.size(), kHashedBytes)});
   }
-  return hash.Hex();
+  return absl::StrCat(absl::Hex(hash, absl::kZeroPad16));
 }
 
 }  // namespace baton::engine
