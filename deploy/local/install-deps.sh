@@ -12,7 +12,7 @@ esac
 packages="g++ cmake ninja-build make git pkg-config ccache
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev $boost nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
-  libcli11-dev libopenblas-dev libcurl4-openssl-dev zlib1g-dev
+  libcli11-dev libcurl4-openssl-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 python3 python3-venv curl prometheus"
 
