@@ -125,6 +125,11 @@ class WorkerDeath(unittest.TestCase):
     def tearDown(self):
         self.pool.shutdown()
 
+    def stream(self, cluster, case, max_tokens: int) -> Stream:
+        stream = Stream(cluster.url, case, max_tokens)
+        self.addCleanup(stream.close)
+        return stream
+
     def assert_answer(self, completion: dict, case):
         self.assertEqual(completion["choices"][0]["text"], case.output)
 
@@ -186,7 +191,7 @@ class WorkerDeath(unittest.TestCase):
 
     def test_a_prefill_worker_that_has_handed_over_may_die(self):
         with RoleCluster(prefill=2, decode=1) as cluster:
-            stream = Stream(cluster.url, SHORT, 400)
+            stream = self.stream(cluster, SHORT, 400)
             events = stream.events()
             next(events)
             for victim in cluster.prefill:
@@ -209,7 +214,7 @@ class WorkerDeath(unittest.TestCase):
 
     def test_a_decode_worker_dies_while_a_prompt_waits_for_its_grant(self):
         with RoleCluster(prefill=1, decode=2, decode_flags=["--slots=1"]) as cluster:
-            hogs = [Stream(cluster.url, SHORT, 12000) for _ in range(2)]
+            hogs = [self.stream(cluster, SHORT, 12000) for _ in range(2)]
             streams = [hog.events() for hog in hogs]
             for stream in streams:
                 next(stream)
@@ -244,7 +249,7 @@ class WorkerDeath(unittest.TestCase):
 
     def test_a_decode_worker_dies_in_the_middle_of_a_stream_and_the_client_hears_of_it_at_once(self):
         with RoleCluster(prefill=1, decode=2) as cluster:
-            events = Stream(cluster.url, SHORT, 12000).events()
+            events = self.stream(cluster, SHORT, 12000).events()
             next(events)
             victim = find(cluster.decode, lambda p: metrics(p)["baton_requests_running"] > 0,
                           "a decoding request")
@@ -292,12 +297,12 @@ class WorkerDeath(unittest.TestCase):
     def test_a_client_that_leaves_frees_everything_at_every_step(self):
         with RoleCluster(prefill=1, decode=1) as cluster:
             prefill, decode = cluster.prefill[0], cluster.decode[0]
-            stream = Stream(cluster.url, LONG, 100)
+            stream = self.stream(cluster, LONG, 100)
             self.landing(cluster)
             stream.close()
             self.assert_survivors_serve_and_are_empty(cluster)
 
-            stream = Stream(cluster.url, SHORT, 12000)
+            stream = self.stream(cluster, SHORT, 12000)
             next(stream.events())
             stream.close()
             self.assert_survivors_serve_and_are_empty(cluster)
@@ -308,7 +313,8 @@ class WorkerDeath(unittest.TestCase):
         with RoleCluster(prefill=2, decode=1) as cluster:
             answer = self.pool.submit(complete, cluster.url, LONG)
             victim, _ = self.landing(cluster)
-            self.assertEqual(victim.terminate(), 0)
+            victim.popen.send_signal(signal.SIGTERM)
+            self.assertEqual(victim.popen.wait(PATIENCE_S), 0)
             self.assert_answer(answer.result(), LONG)
             self.assertEqual(answer.result()["baton"]["attempts"], 1)
             self.assert_survivors_serve_and_are_empty(cluster)
