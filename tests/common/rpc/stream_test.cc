@@ -68,8 +68,8 @@ TEST(CallbackThreadsTest, TheLastChannelMayGoInsideACallback) {
     Mailbox<absl::Status> done;
     auto call = ServerStreamCall<Tokens>::Create(
         {.on_message = [](Tokens&&) {}, .on_done = [&](absl::Status status) { done.Put(status); }});
-    call->Start([](auto* context, auto* reactor) {
-      const v1::DecodeGenerateRequest request;
+    const v1::DecodeGenerateRequest request;
+    call->Start([&](auto* context, auto* reactor) {
       v1::Decode::NewStub(MakeChannel("127.0.0.1:1", ChannelKind::kBulk))
           ->async()
           ->Generate(context, &request, reactor);
