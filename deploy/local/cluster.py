@@ -61,17 +61,20 @@ class Process:
     def kill(self) -> None:
         self.popen.kill()
         self.popen.wait()
+        self.popen.stdout.close()
 
     def terminate(self) -> int:
         """SIGTERM, then the exit code of the drained process."""
         if self.alive():
             self.popen.send_signal(signal.SIGTERM)
         try:
-            return self.popen.wait(STOP_TIMEOUT_S)
+            code = self.popen.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise ClusterError(f"{self.name} did not stop within {STOP_TIMEOUT_S} s of SIGTERM\n"
                                f"{self.log_end()}") from None
+        self.popen.stdout.close()
+        return code
 
 
 class Cluster:

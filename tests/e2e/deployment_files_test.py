@@ -58,7 +58,8 @@ class DeploymentFiles(unittest.TestCase):
         checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", *manifests],
                                  capture_output=True, text=True)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
-        self.assertEqual(checked.stderr.count(" passed for resource "), 15, checked.stderr)
+        said = checked.stdout + checked.stderr
+        self.assertEqual(said.count(" passed for resource "), 14, said)
 
     @unittest.skipUnless((TOOLS / "hadolint").exists(), "see tests/requirements.txt")
     def test_container_file_passes_the_linter(self):
