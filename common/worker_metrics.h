@@ -67,6 +67,14 @@ struct CacheOccupancy {
   int64_t slots_free = 0;
 };
 
+// What a worker has to do as of now; what routers go by.
+struct WorkerLoad {
+  int64_t running = 0;         // requests
+  int64_t waiting = 0;         // requests
+  int64_t waiting_tokens = 0;  // of prompts, not yet computed
+  CacheOccupancy cache;
+};
+
 // Metrics are updated from any thread. `metrics` must outlive this object.
 class WorkerMetrics {
  public:

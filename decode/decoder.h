@@ -74,13 +74,6 @@ struct DecoderOptions {
   const Clock* clock = &Clock::Real();  // outlives the worker
 };
 
-struct DecoderLoad {
-  int64_t running = 0;
-  int64_t waiting = 0;
-  int64_t waiting_tokens = 0;  // of prompts that wait
-  CacheOccupancy cache;
-};
-
 class Decoder final : public engine::EngineClient {
  public:
   using Id = uint64_t;  // admission order
@@ -106,7 +99,7 @@ class Decoder final : public engine::EngineClient {
   void Stop(const absl::Status& why);
 
   // As of the last step.
-  DecoderLoad load() const;
+  WorkerLoad load() const;
 
  private:
   struct Request {
@@ -188,7 +181,7 @@ class Decoder final : public engine::EngineClient {
   mutable Mutex mutex_;
   Id last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   Admission admission_ ABSL_GUARDED_BY(mutex_);
-  DecoderLoad load_ ABSL_GUARDED_BY(mutex_);
+  WorkerLoad load_ ABSL_GUARDED_BY(mutex_);
 
   engine::EngineLoop loop_;  // last: its thread uses everything above
 };

@@ -133,7 +133,7 @@ void Decoder::AddLocalChunks(std::vector<engine::StepItem>& items) {
 }
 
 void Decoder::Publish() {
-  DecoderLoad load;
+  WorkerLoad load;
   const engine::CacheUsage usage = engine_.usage();
   load.cache.pages_total = usage.pages_total;
   load.cache.pages_free = usage.pages_free;
@@ -158,7 +158,7 @@ void Decoder::Publish() {
   load_ = load;
 }
 
-DecoderLoad Decoder::load() const {
+WorkerLoad Decoder::load() const {
   MutexLock lock(mutex_);
   return load_;
 }

@@ -2,11 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/rpc/worker_host.h"
 #include "common/status_macros.h"
-#include "common/ticker.h"
-#include "common/worker_metrics.h"
 #include "decode/grpc_prefill_client.h"
 #include "decode/service.h"
 #include "engine/model_identity.h"
@@ -20,19 +17,16 @@
 namespace baton::decode {
 namespace {
 
-constexpr std::chrono::milliseconds kTickPeriod{250};
 constexpr char kTransport[] = "grpc";
 
 kvtransfer::Manifest MakeManifest(const engine::Engine& engine,
                                   const engine::ModelIdentity& identity) {
-  kvtransfer::Manifest manifest;
-  manifest.semantics = engine.semantics();
-  manifest.semantics.emplace_back("tokenizer", absl::StrCat(absl::Hex(identity.tokenizer_hash)));
-  manifest.layout = engine.geometry().layout();
-  manifest.page_tokens = static_cast<uint32_t>(engine.geometry().options.page_tokens);
-  manifest.rollback_rows = static_cast<uint32_t>(engine.geometry().options.rollback_rows);
-  manifest.transports = {kTransport};
-  return manifest;
+  engine::CacheDescription cache = engine::DescribeCache(engine, identity);
+  return {.semantics = std::move(cache.semantics),
+          .layout = std::move(cache.layout),
+          .page_tokens = cache.page_tokens,
+          .rollback_rows = cache.rollback_rows,
+          .transports = {kTransport}};
 }
 
 DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) {
@@ -58,19 +52,17 @@ struct DecodeWorker::Impl {
        const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
         manifest(MakeManifest(*engine, identity)),
-        host(config.host, metrics),
+        host(config.host, "decode"),
         receiver(kvtransfer::MakeReceiver(&transfer_thread)),
         transfer_service(receiver.get(), &transfer_thread),
         prefill_client(
-            manifest, [this] { return host.self(); }, worker_metrics),
+            manifest, [this] { return host.self(); }, host.metrics()),
         decoder(MakeOptions(config, host.incarnation()), *engine, *receiver, prefill_client,
-                worker_metrics),
+                host.metrics()),
         service(decoder, [this] { return host.self(); }) {}
 
   rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
 
-  Metrics metrics{"decode"};
-  WorkerMetrics worker_metrics{metrics};
   const std::unique_ptr<engine::Engine> engine;
   const kvtransfer::Manifest manifest;
   rpc::WorkerHost host;
@@ -80,9 +72,6 @@ struct DecodeWorker::Impl {
   GrpcPrefillClient prefill_client;
   Decoder decoder;
   DecodeService service;
-  Metrics::Reader occupancy;
-  Metrics::Reader requests;
-  std::unique_ptr<Ticker> ticker;
   bool stopped = false;
 };
 
@@ -93,16 +82,8 @@ rpc::WorkerHost::Role DecodeWorker::Impl::MakeRole(const engine::ModelIdentity& 
   role.info.set_semantics_hash(kvtransfer::SemanticsHash(manifest));
   role.info.set_tokenizer_hash(identity.tokenizer_hash);
   role.info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
-  role.load = [this] {
-    const DecoderLoad load = decoder.load();
-    v1::WorkerLoad proto;
-    proto.set_running_requests(static_cast<uint32_t>(load.running));
-    proto.set_queued_requests(static_cast<uint32_t>(load.waiting));
-    proto.set_queued_tokens(static_cast<uint64_t>(load.waiting_tokens));
-    proto.set_pages_total(static_cast<uint64_t>(load.cache.pages_total));
-    proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free));
-    return proto;
-  };
+  role.load = [this] { return decoder.load(); };
+  role.on_tick = [this] { decoder.Tick(); };
   role.handshake = [this](const v1::HandshakeRequest& request) {
     return kvtransfer::AnswerHandshake(manifest, request);
   };
@@ -125,21 +106,14 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeCo
   auto impl = std::make_unique<Impl>(config, std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<DecodeWorker> started(new DecodeWorker(std::move(impl)));
-  worker->occupancy =
-      worker->worker_metrics.ExportOccupancy([worker] { return worker->decoder.load().cache; });
-  worker->requests = worker->worker_metrics.ExportRequests([worker] {
-    const DecoderLoad load = worker->decoder.load();
-    return WorkerMetrics::RequestCounts{.running = load.running, .waiting = load.waiting};
-  });
-  worker->ticker = std::make_unique<Ticker>(kTickPeriod, [worker] { worker->decoder.Tick(); });
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
   return started;
 }
 
 std::string DecodeWorker::address() const { return impl_->host.self().address(); }
 std::string DecodeWorker::ListeningLine() const { return impl_->host.ListeningLine(); }
-DecoderLoad DecodeWorker::load() const { return impl_->decoder.load(); }
-const Metrics& DecodeWorker::metrics() const { return impl_->metrics; }
+WorkerLoad DecodeWorker::load() const { return impl_->host.load(); }
+const Metrics& DecodeWorker::metrics() const { return impl_->host.registry(); }
 absl::Status DecodeWorker::AuditCache() const { return impl_->engine->AuditCache(); }
 
 bool DecodeWorker::Drain(Clock::Duration timeout) {
@@ -150,7 +124,6 @@ bool DecodeWorker::Drain(Clock::Duration timeout) {
 void DecodeWorker::Stop() {
   if (std::exchange(impl_->stopped, true)) return;
   impl_->host.SetNotReady();
-  impl_->ticker.reset();
   impl_->decoder.Stop(absl::UnavailableError("the decode worker shuts down"));
   impl_->transfer_service.Stop();
   impl_->host.Shutdown(std::chrono::seconds(1));  // for the statuses of what was ended

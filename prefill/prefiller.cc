@@ -296,7 +296,7 @@ void Prefiller::Stop(const absl::Status& why) {
 }
 
 void Prefiller::Publish() {
-  PrefillerLoad load;
+  WorkerLoad load;
   load.cache.pages_total = engine_.usage().pages_total;
   load.cache.pages_free = engine_.usage().pages_free;
   load.cache.slots_total = engine_.usage().slots_total;
@@ -327,7 +327,7 @@ void Prefiller::Publish() {
   load_ = load;
 }
 
-PrefillerLoad Prefiller::load() const {
+WorkerLoad Prefiller::load() const {
   MutexLock lock(mutex_);
   return load_;
 }

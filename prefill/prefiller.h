@@ -64,13 +64,6 @@ struct PrefillerOptions {
   const Clock* clock = &Clock::Real();  // outlives the worker
 };
 
-struct PrefillerLoad {
-  int64_t running = 0;
-  int64_t waiting = 0;
-  int64_t waiting_tokens = 0;  // of prompts, not yet computed
-  CacheOccupancy cache;
-};
-
 class Prefiller final : public engine::EngineClient {
  public:
   using RunId = uint64_t;
@@ -97,7 +90,7 @@ class Prefiller final : public engine::EngineClient {
   void Stop(const absl::Status& why);
 
   // As of the last step.
-  PrefillerLoad load() const;
+  WorkerLoad load() const;
 
  private:
   struct Run {
@@ -146,7 +139,7 @@ class Prefiller final : public engine::EngineClient {
   mutable Mutex mutex_;
   RunId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   StartQueue queue_ ABSL_GUARDED_BY(mutex_);
-  PrefillerLoad load_ ABSL_GUARDED_BY(mutex_);
+  WorkerLoad load_ ABSL_GUARDED_BY(mutex_);
 
   engine::EngineLoop loop_;  // last: its thread uses everything above
 };

@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/rpc/worker_host.h"
 #include "common/status_macros.h"
-#include "common/ticker.h"
-#include "common/worker_metrics.h"
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
 #include "kvtransfer/grpc/handshake.h"
@@ -19,19 +16,16 @@
 namespace baton::prefill {
 namespace {
 
-constexpr std::chrono::milliseconds kTickPeriod{250};
 constexpr char kTransport[] = "grpc";
 
 kvtransfer::Manifest MakeManifest(const engine::Engine& engine,
                                   const engine::ModelIdentity& identity) {
-  kvtransfer::Manifest manifest;
-  manifest.semantics = engine.semantics();
-  manifest.semantics.emplace_back("tokenizer", absl::StrCat(absl::Hex(identity.tokenizer_hash)));
-  manifest.layout = engine.geometry().layout();
-  manifest.page_tokens = static_cast<uint32_t>(engine.geometry().options.page_tokens);
-  manifest.rollback_rows = static_cast<uint32_t>(engine.geometry().options.rollback_rows);
-  manifest.transports = {kTransport};
-  return manifest;
+  engine::CacheDescription cache = engine::DescribeCache(engine, identity);
+  return {.semantics = std::move(cache.semantics),
+          .layout = std::move(cache.layout),
+          .page_tokens = cache.page_tokens,
+          .rollback_rows = cache.rollback_rows,
+          .transports = {kTransport}};
 }
 
 PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnation) {
@@ -56,9 +50,9 @@ struct PrefillWorker::Impl {
        const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
         manifest(MakeManifest(*engine, identity)),
-        host(config.host, metrics),
+        host(config.host, "prefill"),
         sender(kvtransfer::MakeSender({}, kvtransfer::MakeGrpcTransport())),
-        prefiller(MakeOptions(config, host.incarnation()), *engine, *sender, worker_metrics),
+        prefiller(MakeOptions(config, host.incarnation()), *engine, *sender, host.metrics()),
         service({.incarnation = host.incarnation(),
                  .semantics_hash = kvtransfer::SemanticsHash(manifest),
                  .transport = kTransport},
@@ -66,17 +60,12 @@ struct PrefillWorker::Impl {
 
   rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
 
-  Metrics metrics{"prefill"};
-  WorkerMetrics worker_metrics{metrics};
   const std::unique_ptr<engine::Engine> engine;
   const kvtransfer::Manifest manifest;
   rpc::WorkerHost host;
   const std::unique_ptr<kvtransfer::Sender> sender;
   Prefiller prefiller;
   PrefillService service;
-  Metrics::Reader occupancy;
-  Metrics::Reader requests;
-  std::unique_ptr<Ticker> ticker;
   bool stopped = false;
 };
 
@@ -87,19 +76,11 @@ rpc::WorkerHost::Role PrefillWorker::Impl::MakeRole(const engine::ModelIdentity&
   role.info.set_semantics_hash(kvtransfer::SemanticsHash(manifest));
   role.info.set_tokenizer_hash(identity.tokenizer_hash);
   role.info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
-  role.load = [this] {
-    const PrefillerLoad load = prefiller.load();
-    v1::WorkerLoad proto;
-    proto.set_running_requests(static_cast<uint32_t>(load.running));
-    proto.set_queued_requests(static_cast<uint32_t>(load.waiting));
-    proto.set_queued_tokens(static_cast<uint64_t>(load.waiting_tokens));
-    proto.set_pages_total(static_cast<uint64_t>(load.cache.pages_total));
-    proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free));
-    return proto;
-  };
+  role.load = [this] { return prefiller.load(); };
+  role.on_tick = [this] { prefiller.Tick(); };
   role.handshake = [this](const v1::HandshakeRequest& request) {
     absl::StatusOr<v1::HandshakeResponse> answer = kvtransfer::AnswerHandshake(manifest, request);
-    worker_metrics.handshakes[OutcomeOf(answer.status())].Increment();
+    host.metrics().handshakes[OutcomeOf(answer.status())].Increment();
     return answer;
   };
   role.on_drain = [this] { prefiller.Drain(Clock::Duration(0)); };
@@ -121,21 +102,14 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const Prefil
   auto impl = std::make_unique<Impl>(config, std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<PrefillWorker> started(new PrefillWorker(std::move(impl)));
-  worker->occupancy =
-      worker->worker_metrics.ExportOccupancy([worker] { return worker->prefiller.load().cache; });
-  worker->requests = worker->worker_metrics.ExportRequests([worker] {
-    const PrefillerLoad load = worker->prefiller.load();
-    return WorkerMetrics::RequestCounts{.running = load.running, .waiting = load.waiting};
-  });
-  worker->ticker = std::make_unique<Ticker>(kTickPeriod, [worker] { worker->prefiller.Tick(); });
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
   return started;
 }
 
 std::string PrefillWorker::address() const { return impl_->host.self().address(); }
 std::string PrefillWorker::ListeningLine() const { return impl_->host.ListeningLine(); }
-PrefillerLoad PrefillWorker::load() const { return impl_->prefiller.load(); }
-const Metrics& PrefillWorker::metrics() const { return impl_->metrics; }
+WorkerLoad PrefillWorker::load() const { return impl_->host.load(); }
+const Metrics& PrefillWorker::metrics() const { return impl_->host.registry(); }
 absl::Status PrefillWorker::AuditCache() const { return impl_->engine->AuditCache(); }
 
 bool PrefillWorker::Drain(Clock::Duration timeout) {
@@ -146,7 +120,6 @@ bool PrefillWorker::Drain(Clock::Duration timeout) {
 void PrefillWorker::Stop() {
   if (std::exchange(impl_->stopped, true)) return;
   impl_->host.SetNotReady();
-  impl_->ticker.reset();
   impl_->prefiller.Stop(absl::UnavailableError("the prefill worker shuts down"));
   impl_->host.Shutdown(std::chrono::seconds(1));  // for the statuses of what was ended
 }

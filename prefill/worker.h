@@ -24,7 +24,7 @@ class PrefillWorker {
   // host:port of its gRPC server, as told to others.
   std::string address() const;
   std::string ListeningLine() const;
-  PrefillerLoad load() const;
+  WorkerLoad load() const;
   const Metrics& metrics() const;
   // Every page and slot is free or has exactly one owner; see Engine::AuditCache.
   absl::Status AuditCache() const;

@@ -11,9 +11,22 @@
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
+#include "common/ticker.h"
 
 namespace baton::rpc {
 namespace {
+
+constexpr std::chrono::milliseconds kTickPeriod{250};
+
+v1::WorkerLoad ToProto(const WorkerLoad& load) {
+  v1::WorkerLoad proto;
+  proto.set_running_requests(static_cast<uint32_t>(load.running));
+  proto.set_queued_requests(static_cast<uint32_t>(load.waiting));
+  proto.set_queued_tokens(static_cast<uint64_t>(load.waiting_tokens));
+  proto.set_pages_total(static_cast<uint64_t>(load.cache.pages_total));
+  proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free));
+  return proto;
+}
 
 // host of "host:port"; brackets of IPv6 stay.
 absl::StatusOr<std::string> HostOf(absl::string_view flag, absl::string_view address) {
@@ -46,7 +59,8 @@ void BindWorkerHost(WorkerHostConfig& config, ConfigParser& parser) {
 }
 
 struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
-  Impl(const WorkerHostConfig& config, Metrics& metrics) : config(config), metrics(metrics) {}
+  Impl(const WorkerHostConfig& config, std::string role_name)
+      : config(config), registry(std::move(role_name)), metrics(registry) {}
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
                                     const v1::GetInfoRequest* /*request*/,
@@ -54,7 +68,7 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
     *response = role.info;
     *response->mutable_self() = Self();
     response->set_ready(ready);
-    *response->mutable_load() = role.load();
+    *response->mutable_load() = ToProto(role.load());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -98,7 +112,8 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   }
 
   const WorkerHostConfig config;
-  Metrics& metrics;
+  Metrics registry;
+  WorkerMetrics metrics;
   const Incarnation incarnation = NewIncarnation();
   Role role;
   std::string metrics_host;
@@ -107,14 +122,22 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   mutable Mutex mutex;
   std::string address ABSL_GUARDED_BY(mutex);  // empty until bound
   std::unique_ptr<GrpcServer> server ABSL_GUARDED_BY(mutex);
+
+  // Call the role: gone before it.
+  Metrics::Reader occupancy;
+  Metrics::Reader requests;
+  std::unique_ptr<Ticker> ticker;
 };
 
-WorkerHost::WorkerHost(const WorkerHostConfig& config, Metrics& metrics)
-    : impl_(std::make_unique<Impl>(config, metrics)) {}
+WorkerHost::WorkerHost(const WorkerHostConfig& config, std::string role)
+    : impl_(std::make_unique<Impl>(config, std::move(role))) {}
 
 WorkerHost::~WorkerHost() { Shutdown(std::chrono::nanoseconds(0)); }
 
 Incarnation WorkerHost::incarnation() const { return impl_->incarnation; }
+Metrics& WorkerHost::registry() { return impl_->registry; }
+WorkerMetrics& WorkerHost::metrics() { return impl_->metrics; }
+WorkerLoad WorkerHost::load() const { return impl_->role.load(); }
 
 absl::Status WorkerHost::Start(Role role) {
   Impl& host = *impl_;
@@ -126,10 +149,16 @@ absl::Status WorkerHost::Start(Role role) {
   }
   if (!host.config.metrics_listen.empty()) {
     BATON_ASSIGN_OR_RETURN(host.metrics_host, HostOf("metrics-listen", host.config.metrics_listen));
-    BATON_RETURN_IF_ERROR(host.metrics.Serve(host.config.metrics_listen)) << "metrics-listen";
+    BATON_RETURN_IF_ERROR(host.registry.Serve(host.config.metrics_listen)) << "metrics-listen";
   }
 
   host.role = std::move(role);
+  host.occupancy = host.metrics.ExportOccupancy([&host] { return host.role.load().cache; });
+  host.requests = host.metrics.ExportRequests([&host] {
+    const WorkerLoad load = host.role.load();
+    return WorkerMetrics::RequestCounts{.running = load.running, .waiting = load.waiting};
+  });
+  host.ticker = std::make_unique<Ticker>(kTickPeriod, host.role.on_tick);
   ServerOptions options;
   options.listen = host.config.listen;
   options.services = host.role.services;
@@ -151,12 +180,13 @@ v1::WorkerRef WorkerHost::self() const { return impl_->Self(); }
 
 std::string WorkerHost::ListeningLine() const {
   return absl::StrFormat("listening grpc=%s metrics=%s:%d incarnation=%016x", self().address(),
-                         impl_->metrics_host, impl_->metrics.port(), impl_->incarnation);
+                         impl_->metrics_host, impl_->registry.port(), impl_->incarnation);
 }
 
 void WorkerHost::SetNotReady() { impl_->SetNotReady(); }
 
 void WorkerHost::Shutdown(std::chrono::nanoseconds grace) {
+  impl_->ticker.reset();
   GrpcServer* server = nullptr;
   {
     MutexLock lock(impl_->mutex);
@@ -164,6 +194,8 @@ void WorkerHost::Shutdown(std::chrono::nanoseconds grace) {
   }
   // Without the lock: handlers that run until then may need it.
   if (server != nullptr) server->Shutdown(grace);
+  impl_->occupancy = Metrics::Reader();
+  impl_->requests = Metrics::Reader();
 }
 
 }  // namespace baton::rpc

@@ -13,6 +13,7 @@
 #include "common/config.h"
 #include "common/ids.h"
 #include "common/metrics.h"
+#include "common/worker_metrics.h"
 #include "grpcpp/impl/service_type.h"
 
 namespace baton::rpc {
@@ -33,10 +34,11 @@ void BindWorkerHost(WorkerHostConfig& config, ConfigParser& parser);
 // WorkerControl and health, metrics endpoint, readiness. Thread-safe after Start.
 class WorkerHost {
  public:
-  // What a role puts in. The functions are called from gRPC's threads and must be quick.
+  // What a role puts in. The functions are called from any thread and must be quick.
   struct Role {
     v1::GetInfoResponse info;  // role, model, hashes, context; the rest is filled in here
-    std::function<v1::WorkerLoad()> load;
+    std::function<WorkerLoad()> load;
+    std::function<void()> on_tick;  // several times a second, for deadlines
     // Compares and answers manifest and transport; `self` is filled in here.
     std::function<absl::StatusOr<v1::HandshakeResponse>(const v1::HandshakeRequest&)> handshake;
     std::function<void()> on_drain;        // Drain was called; must not wait for what runs
@@ -44,11 +46,13 @@ class WorkerHost {
     std::vector<std::string> service_names;
   };
 
-  // `metrics` outlives the host.
-  WorkerHost(const WorkerHostConfig& config, Metrics& metrics);
+  // `role` is prefill or decode: the constant label of all metrics.
+  WorkerHost(const WorkerHostConfig& config, std::string role);
   ~WorkerHost();
 
   Incarnation incarnation() const;
+  Metrics& registry();
+  WorkerMetrics& metrics();
   // Serves, ready, when it returns. UNAVAILABLE, naming the address, when one cannot be bound;
   // INVALID_ARGUMENT when others could not reach what would be advertised.
   absl::Status Start(Role role);
@@ -57,9 +61,12 @@ class WorkerHost {
   // "listening grpc=host:port metrics=host:port incarnation=...": for scripts, on stdout.
   std::string ListeningLine() const;
 
+  WorkerLoad load() const;
+
   // Not ready from now on: health is NOT_SERVING, GetInfo says so. Calls still come in.
   void SetNotReady();
-  // Refuses new calls, cancels those that run longer than `grace`, waits for the last.
+  // Refuses new calls, cancels those that run longer than `grace`, waits for the last. Afterwards
+  // the role is called by load() alone.
   void Shutdown(std::chrono::nanoseconds grace);
 
  private:

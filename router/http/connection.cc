@@ -25,6 +25,8 @@ namespace {
 // Pipelined requests are read ahead up to this much while an answer is under way; a client that
 // sends more is no longer watched for its end, only noticed when it takes nothing.
 constexpr size_t kReadAheadBytes = 64 << 10;
+// One read of what is not part of a request under way: thousands of connections wait like this.
+constexpr size_t kWaitingReadBytes = 4 << 10;
 
 // What is left of a refused request is read and dropped within these bounds: closing with unread
 // data would reset the connection before the client has read why.
@@ -130,9 +132,10 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   const HttpServerOptions& options = *context_->options;
   error_code error;
   if (buffer_.size() == 0) {  // nothing pipelined: wait for the first bytes
+    buffer_.shrink_to_fit();
     Arm(options.idle_timeout);
     const size_t bytes =
-        co_await socket_.async_read_some(buffer_.prepare(kReadAheadBytes), Into(error));
+        co_await socket_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
     buffer_.commit(bytes);
     if (error) co_return std::nullopt;
   }
@@ -213,8 +216,8 @@ asio::awaitable<Connection::Next> Connection::Serve(Received received) {
 asio::awaitable<void> Connection::Watch(std::shared_ptr<Exchange> exchange) {
   error_code error;
   while (!error && !stop_watching_ && buffer_.size() < kReadAheadBytes) {
-    const size_t bytes = co_await socket_.async_read_some(
-        buffer_.prepare(kReadAheadBytes - buffer_.size()), Into(error));
+    const size_t bytes =
+        co_await socket_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
     buffer_.commit(bytes);
   }
   if (error && !stop_watching_) {

@@ -182,13 +182,15 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
   completion.generation.id = RequestId::Random();
   const std::string id = completion.generation.id.ToString();
-  auto sink = std::make_shared<HttpSink>(reply,
-                                         ResponseHeader{.endpoint = endpoint,
-                                                        .id = absl::StrCat(IdPrefix(endpoint), id),
-                                                        .created = UnixSeconds(),
-                                                        .model = service_->model().name,
-                                                        .include_usage = completion.include_usage},
-                                         id, completion.generation.stream);
+  auto sink = std::make_shared<HttpSink>(
+      reply,
+      ResponseHeader{.endpoint = endpoint,
+                     .id = absl::StrCat(IdPrefix(endpoint), id),
+                     .created = UnixSeconds(),
+                     .model = service_->model().name,
+                     .include_usage = completion.include_usage,
+                     .continuous_usage = completion.continuous_usage_stats},
+      id, completion.generation.stream);
   const absl::StatusOr<std::shared_ptr<Generation>> generation =
       service_->Start(std::move(completion.generation), std::move(sink));
   if (!generation.ok()) {

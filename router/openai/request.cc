@@ -81,7 +81,7 @@ void ReadStream(FieldReader& fields, CompletionRequest* request) {
   FieldReader reader(*options, "stream_options");
   reader.Boolean("include_usage", &request->include_usage);
   reader.Unsupported("include_obfuscation", false);
-  reader.Unsupported("continuous_usage_stats", false);
+  reader.Boolean("continuous_usage_stats", &request->continuous_usage_stats);
   reader.RejectUnknown();
   fields.Adopt(reader.error());
 }

@@ -15,7 +15,9 @@ namespace baton::router {
 
 struct CompletionRequest {
   GenerationRequest generation;
-  bool include_usage = false;  // stream_options.include_usage
+  // Of stream_options.
+  bool include_usage = false;
+  bool continuous_usage_stats = false;
 };
 
 std::variant<CompletionRequest, ApiError> ParseChatCompletion(std::string_view body);

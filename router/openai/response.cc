@@ -110,7 +110,8 @@ Json DeltaJson(const ToolCallDelta& call) {
 }
 
 // A chunk with one choice; `content` is the member "delta" of chats and "text" of completions.
-Json Chunk(const ResponseHeader& header, Json content, FinishReason reason) {
+Json Chunk(const ResponseHeader& header, Json content, FinishReason reason,
+           const Usage* so_far = nullptr) {
   const bool chat = IsChat(header);
   Json choice = {{"index", 0}};
   choice[chat ? "delta" : "text"] = std::move(content);
@@ -119,6 +120,7 @@ Json Chunk(const ResponseHeader& header, Json content, FinishReason reason) {
   Json chunk = Envelope(header, chat ? "chat.completion.chunk" : "text_completion",
                         Json::array({std::move(choice)}));
   if (header.include_usage) chunk["usage"] = nullptr;
+  if (header.continuous_usage && so_far != nullptr) chunk["usage"] = UsageJson(*so_far);
   return chunk;
 }
 
@@ -148,11 +150,12 @@ std::string OpeningEvent(const ResponseHeader& header) {
 
 std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& delta) {
   if (!IsChat(header)) {
-    return delta.text.empty() ? "" : Event(Chunk(header, delta.text, FinishReason::kNone));
+    return delta.text.empty() ? ""
+                              : Event(Chunk(header, delta.text, FinishReason::kNone, &delta.usage));
   }
   std::string events;
   const auto add = [&](Json content) {
-    events += Event(Chunk(header, std::move(content), FinishReason::kNone));
+    events += Event(Chunk(header, std::move(content), FinishReason::kNone, &delta.usage));
   };
   if (!delta.reasoning.empty()) add({{"reasoning_content", delta.reasoning}});
   if (!delta.text.empty()) add({{"content", delta.text}});
@@ -163,7 +166,8 @@ std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& del
 }
 
 std::string ClosingEvents(const ResponseHeader& header, const GenerationEnd& end) {
-  Json last = Chunk(header, IsChat(header) ? Json::object() : Json(""), end.finish_reason);
+  Json last =
+      Chunk(header, IsChat(header) ? Json::object() : Json(""), end.finish_reason, &end.usage);
   std::string events;
   if (header.include_usage) {
     events = Event(last);

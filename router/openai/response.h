@@ -16,7 +16,8 @@ struct ResponseHeader {
   std::string id = {};  // "chatcmpl-..." or "cmpl-..."
   int64_t created = 0;  // Unix seconds
   std::string model = {};
-  bool include_usage = false;  // of streams: a last chunk with the usage, null in the others
+  bool include_usage = false;     // of streams: a last chunk with the usage, null in the others,
+  bool continuous_usage = false;  // or, as servers of open models offer, the usage so far
 };
 
 // The body of an answer that is not streamed. Its member "baton", outside of OpenAI's API, says how

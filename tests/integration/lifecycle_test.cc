@@ -182,7 +182,7 @@ TEST(RoomTest, AFullDecodeWorkerDoesNotStrandThePrefillWorker) {
   std::vector<std::unique_ptr<Generation>> stuck;
   for (int i = 0; i < 6; ++i) stuck.push_back(cluster->Generate(endless, 0));
   ASSERT_TRUE(Eventually([&] {
-    const prefill::PrefillerLoad load = cluster->prefill().load();
+    const WorkerLoad load = cluster->prefill().load();
     return load.running == 2 && load.waiting == 4;  // half of the slots, no more
   }));
   const golden::GoldenCase& golden = GoldenCaseOf(300);

@@ -85,10 +85,10 @@ TEST_F(EngineTest, GrowthThatFailsLeavesTheSequenceRunning) {
 }
 
 TEST_F(EngineTest, TokensDoNotDependOnTheChunking) {
-  const std::vector<int32_t> prompt = TestPrompt(150);
-  const std::vector<int32_t> whole = Generate(*engine_, prompt, Greedy(8)).tokens;
-  for (const int64_t chunk : {1, 5, 64, 128, 149}) {
-    EXPECT_EQ(Generate(*engine_, prompt, Greedy(8), chunk).tokens, whole) << chunk;
+  const std::vector<int32_t> prompt = TestPrompt(131);
+  const std::vector<int32_t> whole = Generate(*engine_, prompt, Greedy(5)).tokens;
+  for (const int64_t chunk : {1, 7, 64, 128}) {
+    EXPECT_EQ(Generate(*engine_, prompt, Greedy(5), chunk).tokens, whole) << chunk;
   }
 }
 
@@ -124,7 +124,7 @@ TEST_F(EngineTest, TokensDoNotDependOnBatchMates) {
 
 TEST_F(EngineTest, ASlotLeavesNothingToTheNextSequence) {
   const std::vector<int32_t> fresh = Generate(*engine_, TestPrompt(3), Greedy(6)).tokens;
-  Generate(*engine_, TestPrompt(300, 5), Greedy(3));
+  Generate(*engine_, TestPrompt(150, 5), Greedy(3));
   EXPECT_EQ(Generate(*engine_, TestPrompt(3), Greedy(6)).tokens, fresh);
   Generate(*engine_, TestPrompt(2, 6), Greedy(3));
   EXPECT_EQ(Generate(*engine_, TestPrompt(3), Greedy(6)).tokens, fresh);
@@ -139,9 +139,9 @@ TEST_F(EngineTest, GeneratesExactlyMaxTokens) {
 }
 
 TEST_F(EngineTest, AStopTokenEndsTheSequenceWhereverItComes) {
-  const std::vector<int32_t> tokens = Generate(*engine_, TestPrompt(40), Greedy(12)).tokens;
+  const std::vector<int32_t> tokens = Generate(*engine_, TestPrompt(40), Greedy(8)).tokens;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    SamplingParams params = Greedy(12);
+    SamplingParams params = Greedy(8);
     params.stop_token_ids = {tokens[i]};
     const auto first = std::find(tokens.begin(), tokens.end(), tokens[i]);
     const Generated generated = Generate(*engine_, TestPrompt(40), params);
@@ -223,9 +223,9 @@ TEST(EngineOptionsTest, NamesTheOptionThatDoesNotFit) {
 
 TEST(EngineDraftTest, TokensDoNotDependOnTheNumberOfDrafts) {
   const std::vector<SamplingParams> cases = {
-      Greedy(24),
-      {.seed = 3, .max_tokens = 24, .ignore_eos = true},
-      {.temperature = 0.7f, .top_p = 0.9f, .top_k = 40, .seed = 9, .max_tokens = 24}};
+      Greedy(16),
+      {.seed = 3, .max_tokens = 16, .ignore_eos = true},
+      {.temperature = 0.7f, .top_p = 0.9f, .top_k = 40, .seed = 9, .max_tokens = 16}};
   std::vector<Generated> expected;
   for (const int drafts : {0, 1, 3, 7}) {
     EngineOptions options = TestOptions();
@@ -233,7 +233,7 @@ TEST(EngineDraftTest, TokensDoNotDependOnTheNumberOfDrafts) {
     const std::unique_ptr<Engine> engine = MakeEngine(options);
     int accepted = 0;
     for (size_t i = 0; i < cases.size(); ++i) {
-      const Generated generated = Generate(*engine, TestPrompt(126), cases[i]);
+      const Generated generated = Generate(*engine, TestPrompt(30), cases[i]);
       if (drafts == 0) {
         expected.push_back(generated);
         EXPECT_EQ(generated.drafted, 0);

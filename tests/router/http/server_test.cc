@@ -1,6 +1,8 @@
 #include "router/http/server.h"
 
-#include <map>
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "common/mutex.h"
 #include "gmock/gmock.h"
@@ -109,6 +111,43 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
   EXPECT_EQ(client.Read().body, "answer to first");
   EXPECT_EQ(client.Read().body, "POST /echo second");
   EXPECT_EQ(client.Read().body, "POST /echo third");
+}
+
+TEST_F(HttpServerTest, ReadsNoFurtherAheadThanItsLimitAndLosesNothing) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("POST", "/hold", "first");
+  std::shared_ptr<HttpReply> first = handler_.TakeHeld();
+  ASSERT_NE(first, nullptr);
+  const std::string body(300 << 10, 'x');  // more than is read ahead
+  std::thread sender([&] { client.SendRequest("POST", "/echo", body); });
+  first->Respond({.body = "answer to first"});
+  EXPECT_EQ(client.Read().body, "answer to first");
+  sender.join();
+  EXPECT_EQ(client.Read().body, "POST /echo " + body);
+}
+
+TEST_F(HttpServerTest, AnswersManyConnectionsThatComeAndGo) {
+  Start({.threads = 4});
+  constexpr int kClients = 8;
+  constexpr int kRequests = 25;
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < kClients; ++c) {
+    clients.emplace_back([&, c] {
+      for (int i = 0; i < kRequests; ++i) {
+        HttpClient client(port());
+        const std::string body = std::to_string(c * kRequests + i);
+        client.SendRequest("POST", "/echo", body);
+        if (i % 5 == 0) continue;  // leaves without waiting
+        if (client.Read().body == "POST /echo " + body) ++answered;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(answered, kClients * kRequests * 4 / 5);
+  server_->Shutdown(seconds(10));
+  EXPECT_EQ(connections_.Value(), 0);
 }
 
 TEST_F(HttpServerTest, ClosesAfterTheAnswerWhenTheClientAsksForIt) {

@@ -75,6 +75,14 @@ TEST(RequestTest, ReadsEverySamplingField) {
   EXPECT_TRUE(request.stream);
 }
 
+TEST(RequestTest, StreamOptionsSayWhereTheUsageGoes) {
+  const auto result = Chat(
+      R"("stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true})");
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(result));
+  EXPECT_TRUE(std::get<CompletionRequest>(result).include_usage);
+  EXPECT_TRUE(std::get<CompletionRequest>(result).continuous_usage_stats);
+}
+
 TEST(RequestTest, NullMeansAbsent) {
   const GenerationRequest request =
       Ok(Chat(R"("temperature":null,"stop":null,"stream_options":null,"logprobs":null,

@@ -142,6 +142,18 @@ TEST(ResponseTest, UsageComesInALastChunkWithoutChoices) {
   EXPECT_EQ(events[3], "[DONE]");
 }
 
+TEST(ResponseTest, ContinuousUsageIsInEveryChunkThatHasSome) {
+  ResponseHeader header = Header(Endpoint::kCompletions, /*include_usage=*/true);
+  header.continuous_usage = true;
+  GenerationDelta delta;
+  delta.text = "x";
+  delta.usage = {.prompt_tokens = 5, .completion_tokens = 1};
+  const std::vector<Json> events =
+      Events(DeltaEvents(header, delta) + ClosingEvents(header, End()));
+  EXPECT_EQ(events[0].at("usage").at("completion_tokens"), 1);
+  EXPECT_EQ(events[1].at("usage").at("completion_tokens"), 2);
+}
+
 TEST(ResponseTest, ReasoningAndToolCallsHaveDeltasOfTheirOwn) {
   const ResponseHeader header = Header(Endpoint::kChatCompletions);
   GenerationDelta delta;

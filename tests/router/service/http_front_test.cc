@@ -1,4 +1,6 @@
+#include <atomic>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status.h"
@@ -105,6 +107,29 @@ TEST_F(HttpFrontTest, SpreadsRequestsOverTheWorkers) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
   EXPECT_EQ(decode_[0]->requests().size(), 4u);
   EXPECT_EQ(decode_[1]->requests().size(), 4u);
+}
+
+TEST_F(HttpFrontTest, AnswersManyClientsAtOnceAlsoWhenSomeLeave) {
+  AnswerAlways("The grass is green.");
+  StartReady();
+  constexpr int kClients = 8;
+  constexpr int kRequests = 20;
+  std::atomic<int> right = 0;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < kClients; ++c) {
+    clients.emplace_back([&, c] {
+      for (int i = 0; i < kRequests; ++i) {
+        HttpClient client(router_->ports().http);
+        client.SendRequest("POST", kChatPath, Chat("x", /*stream=*/c % 2 == 0).dump());
+        if (i % 4 == 0) continue;
+        const std::string body = client.Read().body;
+        if (body.find("\"finish_reason\":\"stop\"") != std::string::npos) ++right;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(right, kClients * kRequests * 3 / 4);
+  EXPECT_TRUE(router_->Drain(seconds(10)));
 }
 
 TEST_F(HttpFrontTest, RetriesElsewhereWhenAWorkerIsGone) {
