@@ -4,7 +4,6 @@
 
 BUILD := build/release
 SANITIZED := build/dev
-PYTHON := .venv/bin/python
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' Makefile
@@ -13,7 +12,7 @@ deps: ## install missing packages (apt, as root or through sudo)
 	@deploy/local/install-deps.sh
 
 # Python packages that tests use as oracles and clients, in a folder of their own.
-$(PYTHON): tests/requirements.txt | deps
+.venv/installed: tests/requirements.txt | deps
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
@@ -30,11 +29,11 @@ build: $(BUILD)/build.ninja ## optimised binaries in build/release/bin
 demo: build ## a cluster on this machine answers needle questions
 	python3 deploy/local/demo.py --binaries $(BUILD)/bin
 
-test: $(PYTHON) ## the whole suite; unit tests under AddressSanitizer and UBSan
+test: .venv/installed ## the whole suite; unit tests under AddressSanitizer and UBSan
 	cmake --preset dev
 	cmake --build $(SANITIZED) --target unit_tests
 	ctest --test-dir $(SANITIZED) -L unit -E '^layering' --output-on-failure --progress -j 2
-	cmake --preset release -DPython3_EXECUTABLE=$(CURDIR)/$(PYTHON)
+	cmake --preset release -DPython3_EXECUTABLE=$(CURDIR)/.venv/bin/python
 	cmake --build $(BUILD) --target system_tests
 	ctest --test-dir $(BUILD) -LE unit -E NOT_BUILT --output-on-failure --progress
 	ctest --test-dir $(BUILD) -R '^layering' --output-on-failure --progress
