@@ -1,0 +1,48 @@
+#include "common/rpc/convert.h"
+
+#include "gtest/gtest.h"
+
+namespace baton::rpc {
+namespace {
+
+TEST(ConvertTest, UnsetSamplingFieldsTakeTheDefaultsThatUsersExpect) {
+  const SamplingParams params = SamplingFromProto(v1::SamplingParams());
+  EXPECT_EQ(params.temperature, 1.0f);
+  EXPECT_EQ(params.top_p, 1.0f);
+  EXPECT_EQ(params.top_k, 0);
+  EXPECT_EQ(params.max_tokens, SamplingParams().max_tokens);
+}
+
+TEST(ConvertTest, ZeroIsAValueOfItsOwn) {
+  v1::SamplingParams proto;
+  proto.set_temperature(0);
+  EXPECT_EQ(SamplingFromProto(proto).temperature, 0.0f);
+}
+
+TEST(ConvertTest, EveryFieldSurvivesTheWire) {
+  const SamplingParams params = {.temperature = 0.5f,
+                                 .top_p = 0.25f,
+                                 .top_k = 7,
+                                 .min_p = 0.125f,
+                                 .seed = 0xfedcba9876543210,
+                                 .max_tokens = 99,
+                                 .min_tokens = 3,
+                                 .stop_token_ids = {1, 5},
+                                 .ignore_eos = true};
+  const SamplingParams back = SamplingFromProto(SamplingToProto(params));
+  EXPECT_EQ(back.temperature, params.temperature);
+  EXPECT_EQ(back.top_p, params.top_p);
+  EXPECT_EQ(back.top_k, params.top_k);
+  EXPECT_EQ(back.min_p, params.min_p);
+  EXPECT_EQ(back.seed, params.seed);
+  EXPECT_EQ(back.max_tokens, params.max_tokens);
+  EXPECT_EQ(back.min_tokens, params.min_tokens);
+  EXPECT_EQ(back.stop_token_ids, params.stop_token_ids);
+  EXPECT_EQ(back.ignore_eos, params.ignore_eos);
+
+  const AttemptId attempt = {.request = {.high = 1ull << 63, .low = 2}, .attempt = 3};
+  EXPECT_EQ(AttemptFromProto(AttemptToProto(attempt)), attempt);
+}
+
+}  // namespace
+}  // namespace baton::rpc

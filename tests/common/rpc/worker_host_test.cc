@@ -1,0 +1,111 @@
+#include "common/rpc/worker_host.h"
+
+#include <atomic>
+#include <utility>
+
+#include "common/rpc/worker_control_client.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::rpc {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr std::chrono::seconds kTimeout{10};
+
+WorkerHostConfig AnyPort() {
+  WorkerHostConfig config;
+  config.listen = "127.0.0.1:0";
+  config.metrics_listen = "";
+  return config;
+}
+
+WorkerHost::Role PlainRole() {
+  WorkerHost::Role role;
+  role.info.set_role(v1::WORKER_ROLE_DECODE);
+  role.info.set_model("needle");
+  role.load = [] {
+    WorkerLoad load;
+    load.running = 1;
+    load.waiting = 2;
+    load.waiting_tokens = 3;
+    load.cache.pages_total = 9;
+    load.cache.pages_free = 9;
+    return load;
+  };
+  role.on_tick = [] {};
+  role.handshake = [](const v1::HandshakeRequest&) -> absl::StatusOr<v1::HandshakeResponse> {
+    return absl::FailedPreconditionError("manifests differ in numerics");
+  };
+  role.on_drain = [] {};
+  return role;
+}
+
+TEST(WorkerHostTest, SaysWhoItIsAndWhatItHasToDo) {
+  WorkerHost host(AnyPort(), "decode");
+  ASSERT_THAT(host.Start(PlainRole()), IsOk());
+  const auto info = WorkerControlClient(host.self().address()).GetInfo(kTimeout);
+  ASSERT_THAT(info, IsOk());
+  EXPECT_EQ(info->role(), v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(info->model(), "needle");
+  EXPECT_EQ(info->self().incarnation(), host.incarnation());
+  EXPECT_EQ(info->self().address(), host.self().address());
+  EXPECT_TRUE(info->ready());
+  EXPECT_EQ(info->load().running_requests(), 1u);
+  EXPECT_EQ(info->load().queued_requests(), 2u);
+  EXPECT_EQ(info->load().queued_tokens(), 3u);
+  EXPECT_EQ(info->load().pages_free(), 9u);
+  EXPECT_THAT(host.ListeningLine(), StartsWith("listening grpc=127.0.0.1:"));
+}
+
+TEST(WorkerHostTest, HandshakeErrorsReachTheCallerAsTheyAre) {
+  WorkerHost host(AnyPort(), "decode");
+  ASSERT_THAT(host.Start(PlainRole()), IsOk());
+  EXPECT_THAT(WorkerControlClient(host.self().address()).Handshake({}, kTimeout),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("numerics")));
+}
+
+TEST(WorkerHostTest, DrainTellsTheRoleAndIsSeenByOthers) {
+  std::atomic<int> drained = 0;
+  WorkerHost::Role role = PlainRole();
+  role.on_drain = [&] { ++drained; };
+  WorkerHost host(AnyPort(), "decode");
+  ASSERT_THAT(host.Start(std::move(role)), IsOk());
+  const WorkerControlClient client(host.self().address());
+  EXPECT_THAT(client.Drain(kTimeout), IsOk());
+  EXPECT_EQ(drained, 1);
+  const auto info = client.GetInfo(kTimeout);
+  ASSERT_THAT(info, IsOk());
+  EXPECT_FALSE(info->ready());
+}
+
+TEST(WorkerHostTest, AnAddressThatOthersCannotReachIsNotAdvertised) {
+  WorkerHostConfig config = AnyPort();
+  config.listen = "0.0.0.0:0";
+  WorkerHost silent(config, "decode");
+  EXPECT_THAT(silent.Start(PlainRole()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("set advertise")));
+  config.advertise = "worker.example:7002";
+  WorkerHost host(config, "decode");
+  ASSERT_THAT(host.Start(PlainRole()), IsOk());
+  EXPECT_EQ(host.self().address(), "worker.example:7002");
+}
+
+TEST(WorkerHostTest, BadAndTakenAddressesAreNamed) {
+  WorkerHostConfig config = AnyPort();
+  config.listen = "localhost";
+  EXPECT_THAT(WorkerHost(config, "decode").Start(PlainRole()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listen is \"localhost\"")));
+  WorkerHost first(AnyPort(), "decode");
+  ASSERT_THAT(first.Start(PlainRole()), IsOk());
+  config.listen = first.self().address();
+  EXPECT_THAT(WorkerHost(config, "decode").Start(PlainRole()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(config.listen)));
+}
+
+}  // namespace
+}  // namespace baton::rpc
