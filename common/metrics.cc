@@ -1,17 +1,16 @@
 #include "common/metrics.h"
 
 #include <chrono>
-#include <exception>
 #include <map>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/metrics_server.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "common/version.h"
 #include "prometheus/collectable.h"
-#include "prometheus/exposer.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
@@ -90,8 +89,7 @@ struct Metrics::Impl {
   const prometheus::Labels constant_labels;
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   const std::shared_ptr<Readers> readers;
-  std::unique_ptr<prometheus::Exposer> exposer;
-  int port = 0;
+  std::unique_ptr<MetricsServer> server;  // last: its threads read what is above
 };
 
 Metrics::Metrics(std::string role) : impl_(std::make_unique<Impl>(role)) {
@@ -108,8 +106,7 @@ Metrics::Metrics(std::string role) : impl_(std::make_unique<Impl>(role)) {
       .Set(std::chrono::duration<double>(now).count());
 }
 
-// A scrape holds weak pointers only, but the exposer's threads end before what they read.
-Metrics::~Metrics() { impl_->exposer.reset(); }
+Metrics::~Metrics() = default;
 
 prometheus::Counter& Metrics::AddCounter(const std::string& name, const std::string& help,
                                          const prometheus::Labels& labels) {
@@ -152,22 +149,13 @@ Metrics::Reader Metrics::AddReader(std::function<void(GaugeWriter&)> read) {
 void Metrics::RemoveReader(size_t id) { impl_->readers->Remove(id); }
 
 absl::Status Metrics::Serve(const std::string& listen) {
-  BATON_CHECK(impl_->exposer == nullptr) << "Serve is called once";
-  try {
-    impl_->exposer = std::make_unique<prometheus::Exposer>(listen);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on \"", listen,
-                                               "\": not a host:port of this machine, or another "
-                                               "process listens there (",
-                                               error.what(), ")"));
-  }
-  impl_->exposer->RegisterCollectable(impl_->registry);
-  impl_->exposer->RegisterCollectable(impl_->readers);
-  impl_->port = impl_->exposer->GetListeningPorts().at(0);
+  BATON_CHECK(impl_->server == nullptr) << "Serve is called once";
+  BATON_ASSIGN_OR_RETURN(impl_->server,
+                         MetricsServer::Start(listen, {impl_->registry, impl_->readers}));
   return absl::OkStatus();
 }
 
-int Metrics::port() const { return impl_->port; }
+int Metrics::port() const { return impl_->server == nullptr ? 0 : impl_->server->port(); }
 
 std::string Metrics::Text() const {
   std::vector<prometheus::MetricFamily> families = impl_->registry->Collect();

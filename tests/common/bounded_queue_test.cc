@@ -40,12 +40,12 @@ TEST(BoundedQueueTest, AfterCloseWhatIsQueuedCanBePoppedAndNothingPushed) {
 
 TEST(BoundedQueueTest, CloseWakesAllWhoWait) {
   BoundedQueue<int> queue(1);
-  std::vector<std::thread> consumers;
+  std::vector<std::jthread> consumers;
   for (int i = 0; i < 4; ++i) {
     consumers.emplace_back([&] { EXPECT_EQ(queue.Pop(), std::nullopt); });
   }
   queue.Close();
-  for (std::thread& consumer : consumers) consumer.join();
+  for (std::jthread& consumer : consumers) consumer.join();
 }
 
 TEST(BoundedQueueTest, PopForGivesUpWhenNothingComes) {
@@ -58,13 +58,13 @@ TEST(BoundedQueueTest, ManyProducersAndConsumersLoseNothing) {
   constexpr int kItems = 2000;
   BoundedQueue<int> queue(8);
   std::atomic<int64_t> sum = 0;
-  std::vector<std::thread> consumers;
+  std::vector<std::jthread> consumers;
   for (int i = 0; i < 3; ++i) {
     consumers.emplace_back([&] {
       while (const std::optional<int> item = queue.Pop()) sum += *item;
     });
   }
-  std::vector<std::thread> producers;
+  std::vector<std::jthread> producers;
   for (int i = 0; i < 2; ++i) {
     producers.emplace_back([&] {
       for (int item = 1; item <= kItems; ++item) {
@@ -72,9 +72,9 @@ TEST(BoundedQueueTest, ManyProducersAndConsumersLoseNothing) {
       }
     });
   }
-  for (std::thread& producer : producers) producer.join();
+  for (std::jthread& producer : producers) producer.join();
   queue.Close();
-  for (std::thread& consumer : consumers) consumer.join();
+  for (std::jthread& consumer : consumers) consumer.join();
   EXPECT_EQ(sum, int64_t{kItems} * (kItems + 1));
 }
 

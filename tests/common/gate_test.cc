@@ -55,14 +55,14 @@ TEST(GateTest, WaitEmptyReturnsWhenTheLastLeaves) {
   Gate gate;
   Gate::Pass pass = gate.TryEnter();
   gate.Close();
-  std::thread leaver([&] { pass = Gate::Pass(); });
+  std::jthread leaver([&] { pass = Gate::Pass(); });
   EXPECT_TRUE(gate.WaitEmpty(1h));
   leaver.join();
 }
 
 TEST(GateTest, CloseWakesAWaiterOfAnEmptyGate) {
   Gate gate;
-  std::thread closer([&] { gate.Close(); });
+  std::jthread closer([&] { gate.Close(); });
   EXPECT_TRUE(gate.WaitEmpty(1h));
   closer.join();
 }

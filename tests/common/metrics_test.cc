@@ -139,7 +139,7 @@ TEST(MetricsTest, AReaderThatEndedIsNotReadAgain) {
 TEST(MetricsTest, ReadersMayComeAndGoDuringScrapes) {
   Metrics metrics("decode");
   std::atomic<bool> stop = false;
-  std::thread scraper([&] {
+  std::jthread scraper([&] {
     while (!stop) metrics.Text();
   });
   for (int i = 0; i < 200; ++i) {

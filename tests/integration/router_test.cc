@@ -60,11 +60,11 @@ TEST(RouterTest, ConcurrentClientsGetTheReferencesAnswersFromAllWorkers) {
   for (const golden::GoldenCase& golden : Golden().cases) {
     if (golden.must_match && golden.ids.size() < 600) asked.emplace_back(&golden, Outcome());
   }
-  std::vector<std::thread> clients;
+  std::vector<std::jthread> clients;
   for (auto& [golden, outcome] : asked) {
     clients.emplace_back([&, golden = golden, into = &outcome] { *into = Ask(*cluster, *golden); });
   }
-  for (std::thread& client : clients) client.join();
+  for (std::jthread& client : clients) client.join();
   std::map<std::string, int> served;
   for (const auto& [golden, outcome] : asked) {
     EXPECT_THAT(outcome.status, IsOk()) << golden->name;
@@ -83,7 +83,7 @@ TEST(RouterTest, AHandOffThatFailsIsTriedAgainElsewhere) {
   BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster, Cluster::Start(options));
   const golden::GoldenCase& golden = GoldenCaseOf(3001);
   Outcome outcome;
-  std::thread client([&] { outcome = Ask(*cluster, golden); });
+  std::jthread client([&] { outcome = Ask(*cluster, golden); });
   const auto computes = [&](int index) {
     return cluster->decode().load().cache.pages_transfer > 0 &&
            cluster->prefill(index).load().running > 0;

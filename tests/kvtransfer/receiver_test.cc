@@ -269,7 +269,7 @@ TEST_F(ReceiverTest, AbortReturnsAtOnceButEndsOnlyAfterTheLastWriterHasLeft) {
   ASSERT_THAT(receiver_->Expect(std::move(spec)), IsOk());
   ASSERT_THAT(receiver_->Expect(other.landing()), IsOk());
   const auto frames = Frames(handoff);
-  std::thread writer([&] {
+  std::jthread writer([&] {
     std::string detail;
     EXPECT_EQ(receiver_->OnFrame(frames[0], &detail), FrameVerdict::kAccepted);
   });
@@ -296,7 +296,7 @@ TEST_F(ReceiverTest, CompletesWithTheLastWriterNotWithTheLastFrame) {
   ASSERT_THAT(receiver_->Expect(std::move(spec)), IsOk());
   const auto frames = Frames(handoff, size_t{1} << 20);
   ASSERT_EQ(frames.size(), 1u);
-  std::thread writer([&] {
+  std::jthread writer([&] {
     std::string detail;
     receiver_->OnFrame(frames[0], &detail);
   });

@@ -146,7 +146,7 @@ TEST_F(ServerTest, ReflectionListsTheServices) {
 TEST_F(ServerTest, ShutdownWaitsForARunningCallWithinTheGrace) {
   Generate(AddressOf(*server_));
   const auto writer = writers_.Next();
-  std::thread drain([&] { server_->Shutdown(10min); });
+  std::jthread drain([&] { server_->Shutdown(10min); });
   // New calls are refused while the old one still runs.
   const WorkerControlClient client(AddressOf(*server_));
   while (client.GetInfo(60s).ok()) std::this_thread::yield();

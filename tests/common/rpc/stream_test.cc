@@ -388,11 +388,11 @@ TEST_F(StreamTest, CancelMayRaceWithWritesAndTheEnd) {
     const auto call = NewBidi();
     StartRun(*call);
     const auto server_call = server_calls_.Next();
-    std::thread server([&] {
+    std::jthread server([&] {
       for (int i = 0; i < round % 8; ++i) server_call->Write(Response());
       server_call->Finish(absl::OkStatus());
     });
-    std::thread client([&] {
+    std::jthread client([&] {
       for (int i = 0; i < round % 8; ++i) call->Write(OpenOf(1));
       call->HalfClose();
     });

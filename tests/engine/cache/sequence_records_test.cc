@@ -169,7 +169,7 @@ TEST(SequenceRecordsTest, PagesReservedMeanwhileDoNotDisturbATransfer) {
   Cache cache(Geometry(128, 8), 0, {0});
   const RecordRange range{CacheStream::kCsaKv, 0, {0, 32}};
   const std::vector<std::byte> expected = Pattern(range, 1024);
-  std::thread transfer([&] {
+  std::jthread transfer([&] {
     for (int i = 0; i < 200; ++i) {
       cache.records.Scatter(range, expected);
       std::vector<std::byte> bytes(expected.size());

@@ -160,14 +160,14 @@ TEST_F(EngineLoopTest, ManyThreadsMayPostAtOnce) {
   OneSequenceClient client;
   EngineLoop loop(*engine_, client);
   int count = 0;  // engine thread only
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 100; ++i) loop.Post([&] { ++count; });
       loop.Run([&] { ++count; });
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   int seen = 0;
   loop.Run([&] { seen = count; });
   EXPECT_EQ(seen, 404);

@@ -120,7 +120,7 @@ TEST_F(HttpServerTest, ReadsNoFurtherAheadThanItsLimitAndLosesNothing) {
   std::shared_ptr<HttpReply> first = handler_.TakeHeld();
   ASSERT_NE(first, nullptr);
   const std::string body(300 << 10, 'x');  // more than is read ahead
-  std::thread sender([&] { client.SendRequest("POST", "/echo", body); });
+  std::jthread sender([&] { client.SendRequest("POST", "/echo", body); });
   first->Respond({.body = "answer to first"});
   EXPECT_EQ(client.Read().body, "answer to first");
   sender.join();
@@ -132,7 +132,7 @@ TEST_F(HttpServerTest, AnswersManyConnectionsThatComeAndGo) {
   constexpr int kClients = 8;
   constexpr int kRequests = 25;
   std::atomic<int> answered = 0;
-  std::vector<std::thread> clients;
+  std::vector<std::jthread> clients;
   for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       for (int i = 0; i < kRequests; ++i) {
@@ -144,7 +144,7 @@ TEST_F(HttpServerTest, AnswersManyConnectionsThatComeAndGo) {
       }
     });
   }
-  for (std::thread& client : clients) client.join();
+  for (std::jthread& client : clients) client.join();
   EXPECT_EQ(answered, kClients * kRequests * 4 / 5);
   server_->Shutdown(seconds(10));
   EXPECT_EQ(connections_.Value(), 0);
@@ -329,7 +329,7 @@ TEST_F(HttpServerTest, ShutdownClosesIdleConnectionsAndWaitsForAnswersUnderWay) 
   busy.SendRequest("POST", "/hold", "x");
   std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
   ASSERT_NE(reply, nullptr);
-  std::thread shutdown([&] { server_->Shutdown(seconds(10)); });
+  std::jthread shutdown([&] { server_->Shutdown(seconds(10)); });
   EXPECT_TRUE(idle.AtEnd());
   reply->Respond({.body = "late"});
   const HttpClient::Response response = busy.Read();

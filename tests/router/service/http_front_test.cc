@@ -115,7 +115,7 @@ TEST_F(HttpFrontTest, AnswersManyClientsAtOnceAlsoWhenSomeLeave) {
   constexpr int kClients = 8;
   constexpr int kRequests = 20;
   std::atomic<int> right = 0;
-  std::vector<std::thread> clients;
+  std::vector<std::jthread> clients;
   for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       for (int i = 0; i < kRequests; ++i) {
@@ -127,7 +127,7 @@ TEST_F(HttpFrontTest, AnswersManyClientsAtOnceAlsoWhenSomeLeave) {
       }
     });
   }
-  for (std::thread& client : clients) client.join();
+  for (std::jthread& client : clients) client.join();
   EXPECT_EQ(right, kClients * kRequests * 3 / 4);
   EXPECT_TRUE(router_->Drain(seconds(10)));
 }
@@ -395,14 +395,10 @@ TEST_F(HttpFrontTest, DrainingRefusesNewRequestsAndFinishesRunningOnes) {
   HttpClient running(router_->ports().http);
   running.SendRequest("POST", kChatPath, Chat("x").dump());
   ASSERT_TRUE(decode_[0]->WaitForRequests(1));
-  HttpClient other(router_->ports().http);
   bool drained = false;
-  std::thread drain([&] { drained = router_->Drain(seconds(20)); });
-  HttpClient::Response health;
-  do {
-    other.SendRequest("GET", "/health");
-    health = other.Read();
-  } while (health.status == 200 && health.headers.at("connection") != "close");
+  std::jthread drain([&] { drained = router_->Drain(seconds(20)); });
+  while (Get("/health").status == 200) {
+  }
   EXPECT_EQ(Get("/health").status, 503);
   const HttpClient::Response refused = Post(kChatPath, Chat("x"));
   EXPECT_EQ(refused.status, 503);

@@ -169,13 +169,13 @@ TEST(TokenizerTest, ThreadsMayEncodeAtOnce) {
   const Tokenizer tokenizer = LoadNeedle();
   const std::string text = "The baker walked past the wooden bridge before sunrise.";
   const auto expected = tokenizer.Encode(text);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (int n = 0; n < 200; ++n) EXPECT_EQ(tokenizer.Encode(text), expected);
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
 }
 
 TEST(TokenizerTest, EmptyTextHasNoIds) {
