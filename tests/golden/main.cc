@@ -54,7 +54,9 @@ struct Flags {
 void AddFlags(CLI::App& app, Flags& flags) {
   const auto choice = [&app](const std::string& name, auto& value, auto values,
                              const std::string& help) {
-    app.add_option(name, value, help)->transform(CLI::CheckedTransformer(values));
+    const std::string names = CLI::detail::generate_map(values, /*key_only=*/true);
+    app.add_option(name, value, help)
+        ->transform(CLI::CheckedTransformer(values).description(names));
   };
   using Formats = std::map<std::string, EntryFormat>;
   app.add_option("file", flags.file, "reference outputs (safetensors)")->required();
@@ -63,16 +65,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--cases", flags.cases, "names or patterns, separated by commas");
   choice("--kv-cache-dtype", flags.kv_format,
          Formats{{"bf16", EntryFormat::kBf16}, {"fp8", EntryFormat::kFp8Packed}},
-         "storage of KV entries");
+         "storage of KV entries; bf16 unless given");
   choice("--index-cache-dtype", flags.index_format,
          Formats{{"bf16", EntryFormat::kBf16},
                  {"fp8", EntryFormat::kFp8Index},
                  {"fp4", EntryFormat::kFp4Index}},
-         "storage of index keys");
+         "storage of index keys; bf16 unless given");
   choice("--numerics", flags.numerics,
          std::map<std::string, Numerics>{{"reference", Numerics::kReference},
                                          {"exact", Numerics::kExact}},
-         "value grids of KV and index");
+         "value grids of KV and index; reference unless given");
   app.add_option("--index-topk", flags.index_topk, "entries selected; 0: the model's")
       ->check(CLI::Range(0, 2048));
   app.add_option("--chunk", flags.chunk, "prompt tokens a call")->check(CLI::Range(1, 1 << 20));
