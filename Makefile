@@ -35,7 +35,7 @@ test: .venv/installed ## the whole suite; unit tests under AddressSanitizer and 
 	ctest --test-dir $(SANITIZED) -L unit -E '^layering' --output-on-failure --progress -j 2
 	cmake --preset release -DPython3_EXECUTABLE=$(CURDIR)/.venv/bin/python
 	cmake --build $(BUILD) --target system_tests
-	ctest --test-dir $(BUILD) -LE unit -E NOT_BUILT --output-on-failure --progress
+	ctest --test-dir $(BUILD) -LE 'unit|gpu' -E NOT_BUILT --output-on-failure --progress
 	ctest --test-dir $(BUILD) -R '^layering' --output-on-failure --progress
 
 soak: $(BUILD)/build.ninja ## long randomised runs
@@ -47,10 +47,10 @@ bench: $(BUILD)/build.ninja ## benchmarks; prints, and writes nothing
 	for bench in $(BUILD)/bin/*_bench; do $$bench || exit 1; done
 
 format: ## clang-format every source
-	git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+	git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-14 -i
 
 lint: $(BUILD)/build.ninja ## clang-format and clang-tidy, as errors
-	git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run -Werror
+	git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run -Werror
 	git ls-files '*.cc' ':!tests' | xargs -P 2 -n 4 clang-tidy-16 -p $(BUILD) --quiet
 
 clean: ## remove build folders

@@ -1,0 +1,43 @@
+#include "kernels/runtime/stream.h"
+
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/runtime/error.h"
+#include "kernels/runtime/event.h"
+
+namespace baton::kernels {
+
+Stream::Stream() {
+  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) CheckCuda(cudaStreamDestroy(stream_), "cudaStreamDestroy");
+}
+
+Stream::Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  std::swap(stream_, other.stream_);
+  return *this;
+}
+
+void Stream::Synchronize() const {
+  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void Stream::Wait(const Event& event) {
+  CheckCuda(cudaStreamWaitEvent(stream_, event.get(), 0), "cudaStreamWaitEvent");
+}
+
+void CopyAsync(void* target, const void* source, int64_t bytes, CUstream_st* stream) {
+  CheckCuda(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+
+void FillAsync(void* target, uint8_t value, int64_t bytes, CUstream_st* stream) {
+  CheckCuda(cudaMemsetAsync(target, value, bytes, stream), "cudaMemsetAsync");
+}
+
+}  // namespace baton::kernels
