@@ -89,7 +89,8 @@ SequenceRecords& Sequence::records() { return *state_->records; }
 
 int64_t Engine::Impl::max_sequence_tokens() const {
   const CacheOptions& cache = geometry().options;
-  return std::min<int64_t>(model.config().max_position_embeddings, cache.pages * cache.page_tokens);
+  return std::min<int64_t>(model->config().max_position_embeddings,
+                           cache.pages * cache.page_tokens);
 }
 
 int64_t Engine::Impl::DraftsFor(int64_t tokens, int64_t max_tokens) const {
@@ -104,9 +105,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   const ModelConfig& config = checkpoint.config();
   BATON_RETURN_IF_ERROR(CheckOptions(options, config));
   BATON_ASSIGN_OR_RETURN(const CacheGeometry geometry, MakeCacheGeometry(config, options.cache));
-  BATON_ASSIGN_OR_RETURN(Weights weights, LoadWeights(checkpoint));
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Impl>(options, checkpoint.Hash(), geometry, config, std::move(weights))));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(options.device));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                         backend->LoadModel(checkpoint, options.forward));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<CacheStorage> storage, backend->NewCache(geometry));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
+      options, checkpoint.Hash(), std::move(backend), std::move(model), std::move(storage))));
 }
 
 absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,
@@ -126,11 +130,11 @@ absl::StatusOr<std::unique_ptr<Sequence>> Engine::NewSequence(std::vector<int32_
   }
   const int64_t tokens =
       std::min(reserve_tokens, impl_->LimitsOf(prompt_tokens).MaxTokens(sampling));
-  auto state = std::make_unique<Sequence::State>(impl_->storage, impl_->ledger,
+  auto state = std::make_unique<Sequence::State>(*impl_->storage, impl_->ledger,
                                                  geometry().PagesFor(max_sequence_tokens()));
   BATON_ASSIGN_OR_RETURN(state->slot,
                          impl_->ledger.Open(geometry().PagesFor(tokens), state->pages));
-  state->records = std::make_unique<StoredRecords>(impl_->storage, state->pages, state->slot);
+  state->records = impl_->backend->NewRecords(*impl_->storage, state->pages, state->slot);
   return std::unique_ptr<Sequence>(new Sequence(std::move(prompt), sampling, std::move(state)));
 }
 
@@ -162,19 +166,17 @@ int64_t Engine::PositionsAfterDecode(const Sequence& sequence) const {
 
 CacheUsage Engine::usage() const { return impl_->ledger.usage(); }
 absl::Status Engine::AuditCache() const { return impl_->ledger.Audit(); }
-const ModelConfig& Engine::model_config() const { return impl_->model.config(); }
+const ModelConfig& Engine::model_config() const { return impl_->model->config(); }
 const CacheGeometry& Engine::geometry() const { return impl_->geometry(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
 int64_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
 
 std::vector<std::pair<std::string, std::string>> Engine::semantics() const {
   const EngineOptions& options = impl_->options;
-  const int index_topk =
-      options.forward.index_topk > 0 ? options.forward.index_topk : model_config().index_topk;
   return {
       {"model", impl_->model_hash},
       {"numerics", NumericsName(options.forward.numerics)},
-      {"index_topk", absl::StrCat(index_topk)},
+      {"index_topk", absl::StrCat(impl_->model->index_topk())},
       {"kv_format", EntryFormatName(options.cache.kv_format)},
       {"index_format", EntryFormatName(options.cache.index_format)},
       {"mtp_layers", absl::StrCat(geometry().mtp_layers)},

@@ -22,6 +22,7 @@ namespace baton::engine {
 
 struct EngineOptions {
   std::string model_dir;
+  std::string device = "cpu";  // one of BackendNames()
   CacheOptions cache;
   ForwardOptions forward;
   int draft_tokens = 1;  // MTP tokens drafted a decode step: 0 to rollback_rows - 1, 0 without MTP

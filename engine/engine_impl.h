@@ -7,9 +7,9 @@
 
 #include "engine/cache/ledger.h"
 #include "engine/cache/page_list.h"
-#include "engine/cache/sequence_records.h"
 #include "engine/cache/storage.h"
 #include "engine/engine.h"
+#include "engine/model/backend.h"
 #include "engine/sampler/sampler.h"
 #include "engine/sequence.h"
 
@@ -18,27 +18,29 @@
 namespace baton::engine {
 
 struct Engine::Impl {
-  Impl(const EngineOptions& options, std::string model_hash, const CacheGeometry& geometry,
-       const ModelConfig& config, Weights weights)
+  Impl(const EngineOptions& options, std::string model_hash, std::unique_ptr<Backend> backend,
+       std::unique_ptr<Model> model, std::unique_ptr<CacheStorage> storage)
       : options(options),
         model_hash(std::move(model_hash)),
-        storage(geometry),
-        ledger(geometry.options.pages, geometry.options.slots),
-        model(config, std::move(weights), options.forward) {}
+        backend(std::move(backend)),
+        model(std::move(model)),
+        storage(std::move(storage)),
+        ledger(geometry().options.pages, geometry().options.slots) {}
 
   const EngineOptions options;
   const std::string model_hash;
-  CacheStorage storage;
+  const std::unique_ptr<Backend> backend;
+  const std::unique_ptr<Model> model;
+  const std::unique_ptr<CacheStorage> storage;
   CacheLedger ledger;
-  Model model;
   Sampler sampler;
 
-  const CacheGeometry& geometry() const { return storage.geometry(); }
+  const CacheGeometry& geometry() const { return storage->geometry(); }
   int64_t max_sequence_tokens() const;
   SequenceLimits LimitsOf(int64_t prompt_tokens) const {
     return {.prompt_tokens = prompt_tokens,
             .max_context = max_sequence_tokens(),
-            .eos_token_id = model.config().eos_token_id};
+            .eos_token_id = model->config().eos_token_id};
   }
   // Drafts the next decode step of a sequence verifies: none beyond its last token.
   int64_t DraftsFor(int64_t tokens, int64_t max_tokens) const;
@@ -55,7 +57,7 @@ struct Sequence::State {
   CacheLedger& ledger;
   PageList pages;
   int slot = -1;  // < 0: nothing is held
-  std::unique_ptr<StoredRecords> records;
+  std::unique_ptr<SequenceRecords> records;
   // The MTP window has its rows of positions [0, mtp_rows), as far as they can still be attended.
   // Row t needs token t + 1, so it is at most computed and may lag behind by what the last decode
   // step verified; X of those rows lies in the carry ring.

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "engine/model/backend.h"
 
 namespace baton::engine {
 namespace {
@@ -37,7 +38,7 @@ absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
 void BindOptions(OptionsConfig& config, ConfigParser& parser) {
   parser.Group("Model");
   parser.Add("model-dir", &config.model_dir, "directory of the checkpoint").Required();
-  parser.Add("device", &config.device, "what computes").OneOf({"cpu"});
+  parser.Add("device", &config.device, "what computes").OneOf(BackendNames());
   parser
       .Add("numerics", &config.numerics,
            "reference: values on the grids the model was trained with; exact: as computed")
@@ -72,8 +73,8 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
 }
 
 absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
-  if (config.device != "cpu") return NotOneOf("device", config.device, "cpu");
   EngineOptions options;
+  options.device = config.device;
   options.model_dir = config.model_dir;
   options.cache.page_tokens = config.page_tokens;
   options.cache.pages = config.pages;

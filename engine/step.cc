@@ -31,6 +31,14 @@ class Engine::StepRun {
     int64_t drafts_wanted = 0;
     std::vector<BFloat16> streams;  // input of the next MTP call
 
+    // Of a prompt only the rows that its first generated token attends get MTP rows: the window
+    // before it. The first of them among those computed; == computes.size() if there are none.
+    int FirstPromptMtpRow() const {
+      const std::ptrdiff_t rows = std::ssize(computes);
+      if (decodes) return static_cast<int>(rows);
+      const int64_t window = limits.prompt_tokens - ModelConfig::kWindow - start;
+      return static_cast<int>(std::clamp<int64_t>(window, 0, rows));
+    }
     std::span<const int32_t> drafts() const {
       return decodes ? std::span(computes).subspan(1) : std::span<const int32_t>();
     }
@@ -45,7 +53,7 @@ class Engine::StepRun {
     return static_cast<size_t>(engine_.geometry().streams) *
            static_cast<size_t>(engine_.geometry().hidden_size);
   }
-  size_t vocab() const { return static_cast<size_t>(engine_.model.config().vocab_size); }
+  size_t vocab() const { return static_cast<size_t>(engine_.model->config().vocab_size); }
 
   Impl& engine_;
   std::vector<Work> work_;
@@ -92,14 +100,12 @@ Engine::StepRun::Work Engine::StepRun::Plan(const StepItem& item) const {
 // after the newest.
 MtpChunk Engine::StepRun::FirstDraftChunk(Work& work) const {
   Sequence::State& state = *work.sequence->state_;
-  const kernels::RowRing<BFloat16> carry = engine_.storage.Carry(state.slot);
-  BATON_CHECK(work.start - state.mtp_rows <= carry.rows)
-      << work.start - state.mtp_rows << " MTP rows are missing, " << carry.rows << " are carried";
-  work.streams.clear();
-  for (int64_t position = state.mtp_rows; position < work.start; ++position) {
-    const BFloat16* row = carry.Row(position);
-    work.streams.insert(work.streams.end(), row, row + carry.width);
-  }
+  const int64_t missing = work.start - state.mtp_rows;
+  BATON_CHECK(missing <= engine_.geometry().carry_rows())
+      << missing << " MTP rows are missing, " << engine_.geometry().carry_rows() << " are carried";
+  work.streams.resize(static_cast<size_t>(missing) * stream_width());
+  state.records->Gather({CacheStream::kMtpCarry, 0, {state.mtp_rows, work.start}},
+                        std::as_writable_bytes(std::span(work.streams)));
   const auto first = static_cast<size_t>(state.mtp_rows);
   state.mtp_rows = work.start;
   return {.next_tokens = std::span(work.sequence->tokens_)
@@ -147,7 +153,7 @@ void Engine::StepRun::Draft() {
       batch.push_back(round == 0 ? FirstDraftChunk(work) : NextDraftChunk(work));
     }
     if (batch.empty()) return;
-    const ForwardResult result = engine_.model.ForwardMtp(batch, engine_.storage);
+    const ForwardResult result = engine_.model->ForwardMtp(batch, *engine_.storage);
     size_t end = 0;  // rows up to and including those of the chunk
     for (size_t i = 0; i < batch.size(); ++i) {
       end += batch[i].next_tokens.size();
@@ -168,9 +174,10 @@ void Engine::StepRun::Forward() {
                      .start = work.start,
                      .pages = state.pages.ids(),
                      .slot = state.slot,
-                     .first_logits_row = work.decodes ? 0 : (work.samples ? rows - 1 : rows)});
+                     .first_logits_row = work.decodes ? 0 : (work.samples ? rows - 1 : rows),
+                     .first_streams_row = work.FirstPromptMtpRow()});
   }
-  result_ = engine_.model.Forward(batch, engine_.storage);
+  result_ = engine_.model->Forward(batch, *engine_.storage);
 }
 
 std::vector<StepOutput> Engine::StepRun::Sample() {
@@ -202,37 +209,33 @@ std::vector<StepOutput> Engine::StepRun::Sample() {
   return outputs;
 }
 
-// Of a prompt only the rows that its first generated token attends: the window before it. The last
-// row waits for that token and is made from the carry, here or on the worker that takes over.
+// The last row of a prompt waits for the first generated token and is made from the carry, here or
+// on the worker that takes over.
 void Engine::StepRun::WritePromptMtpRows() {
   if (engine_.geometry().mtp_layers == 0) return;
-  std::vector<std::vector<BFloat16>> streams;  // the model reuses the memory of its result
   std::vector<MtpChunk> batch;
-  int64_t row = 0;
+  size_t row = 0;  // of result_.streams
   for (const Work& work : work_) {
-    const int64_t first_row = row;
-    const int64_t rows = std::ssize(work.computes);
-    row += rows;
+    const int first = work.FirstPromptMtpRow();
+    const auto streams = result_.streams.subspan(row * stream_width());
+    row += work.computes.size() - static_cast<size_t>(first);
     if (work.decodes) continue;
     Sequence::State& state = *work.sequence->state_;
-    const int64_t prompt_tokens = work.sequence->prompt_tokens_;
-    const int64_t begin = std::max(work.start, prompt_tokens - ModelConfig::kWindow);
-    const int64_t end = std::min(work.start + rows, prompt_tokens - 1);
+    const int64_t begin = work.start + first;
+    const int64_t end =
+        std::min(work.start + std::ssize(work.computes), work.sequence->prompt_tokens_ - 1);
     state.mtp_rows = end;
     if (begin >= end) continue;
-    const auto source = result_.streams.subspan(
-        static_cast<size_t>(first_row + begin - work.start) * stream_width(),
-        static_cast<size_t>(end - begin) * stream_width());
-    streams.emplace_back(source.begin(), source.end());
-    batch.push_back({.next_tokens = std::span(work.sequence->tokens_)
-                                        .subspan(static_cast<size_t>(begin + 1),
-                                                 static_cast<size_t>(end - begin)),
-                     .streams = streams.back(),
-                     .start = begin,
-                     .slot = state.slot,
-                     .wants_logits = false});
+    const auto rows = static_cast<size_t>(end - begin);
+    batch.push_back(
+        {.next_tokens =
+             std::span(work.sequence->tokens_).subspan(static_cast<size_t>(begin + 1), rows),
+         .streams = streams.first(rows * stream_width()),
+         .start = begin,
+         .slot = state.slot,
+         .wants_logits = false});
   }
-  if (!batch.empty()) engine_.model.ForwardMtp(batch, engine_.storage);
+  if (!batch.empty()) engine_.model->ForwardMtp(batch, *engine_.storage);
 }
 
 std::vector<StepOutput> Engine::Step(std::span<const StepItem> items) {

@@ -2,14 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include "common/base/bf16.h"
 #include "engine/cache/storage.h"
 #include "engine/model/config.h"
-#include "engine/model/weights.h"
 #include "kernels/numeric.h"
 
 // The forward pass over the paged cache: any mix of sequences, any chunking. It is stateless but
@@ -36,7 +33,8 @@ struct SequenceChunk {
   int64_t start = 0;                // == positions of the sequence already computed
   std::span<const int32_t> pages;   // page table; covers start + tokens.size() tokens
   int slot = 0;
-  int first_logits_row = 0;  // rows [first_logits_row, tokens.size()) get logits
+  int first_logits_row = 0;   // rows [first_logits_row, tokens.size()) get logits
+  int first_streams_row = 0;  // rows [first_streams_row, tokens.size()) get streams
 };
 
 // One row t of the MTP block per entry: streams[t] = X[t], next_tokens[t] = token t + 1. Its logits
@@ -54,8 +52,8 @@ struct MtpChunk {
 struct ForwardResult {
   // Row-major [wanted rows in batch order, vocab_size], FP32.
   std::span<const float> logits;
-  // X after the last layer, [all rows in batch order, streams, hidden]. Unspecified for rows of an
-  // MtpChunk that wants no logits.
+  // X after the last layer, row-major [wanted rows in batch order, streams, hidden]. Of ForwardMtp:
+  // all rows; unspecified for those of a chunk that wants no logits.
   std::span<const BFloat16> streams;
 };
 
@@ -68,24 +66,34 @@ struct ForwardObserver {
   std::function<void(int layer, int64_t row, std::span<const int32_t> entries)> on_selection;
 };
 
+// A checkpoint loaded by a backend (backend.h). Its cache must come from the same backend.
 class Model {
  public:
-  Model(const ModelConfig& config, Weights weights, const ForwardOptions& options);
-  ~Model();
+  Model(const ModelConfig& config, const ForwardOptions& options)
+      : config_(config), options_(options) {}
+  virtual ~Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
 
   // Writes all cache rows of the chunks, and with an MTP block the carry of their last
   // rollback_rows + 1 positions.
-  ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
-                        const ForwardObserver& observer = {});
+  virtual ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                                const ForwardObserver& observer) = 0;
+  ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache) {
+    return Forward(batch, cache, ForwardObserver{});
+  }
   // Only for models with an MTP block.
-  ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache);
+  virtual ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) = 0;
 
-  const ModelConfig& config() const;
-  const ForwardOptions& options() const;
+  const ModelConfig& config() const { return config_; }
+  const ForwardOptions& options() const { return options_; }
+  int index_topk() const {
+    return options_.index_topk > 0 ? options_.index_topk : config_.index_topk;
+  }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const ModelConfig config_;
+  const ForwardOptions options_;
 };
 
 }  // namespace baton::engine

@@ -12,7 +12,7 @@
 #include "engine/cache/geometry.h"
 #include "engine/cache/storage.h"
 #include "engine/model/checkpoint.h"
-#include "engine/model/forward.h"
+#include "engine/model/cpu_model.h"
 #include "engine/model/weights.h"
 
 // Prefill and decode of the checkpoint in models/, over bf16 caches, on all cores. `tok/s` counts
@@ -62,7 +62,7 @@ struct Rig {
   }
 
   Checkpoint checkpoint;
-  Model model;
+  CpuModel model;
   CacheStorage cache;
   std::mt19937 random{1};
 };

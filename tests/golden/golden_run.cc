@@ -98,6 +98,7 @@ CaseResult GoldenRunner::Run(const GoldenCase& golden) {
         .pages = pages_,
         .slot = kSlot,
         .first_logits_row = static_cast<int>(is_last ? rows - 1 : rows),
+        .first_streams_row = static_cast<int>(rows),
     };
     forward = model_.Forward({&chunk, 1}, cache_, observer);
   }

@@ -13,9 +13,9 @@
 #include "common/status_macros.h"
 #include "engine/cache/geometry.h"
 #include "engine/cache/storage.h"
+#include "engine/model/backend.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/forward.h"
-#include "engine/model/weights.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_run.h"
 
@@ -61,7 +61,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   using Formats = std::map<std::string, EntryFormat>;
   app.add_option("file", flags.file, "reference outputs (safetensors)")->required();
   app.add_option("--model", flags.model, "model directory")->required();
-  app.add_option("--device", flags.device, "where to compute")->check(CLI::IsMember({"cpu"}));
+  app.add_option("--device", flags.device, "where to compute")
+      ->check(CLI::IsMember(engine::BackendNames()));
   app.add_option("--cases", flags.cases, "names or patterns, separated by commas");
   choice("--kv-cache-dtype", flags.kv_format,
          Formats{{"bf16", EntryFormat::kBf16}, {"fp8", EntryFormat::kFp8Packed}},
@@ -176,7 +177,8 @@ class Report {
 absl::StatusOr<bool> Compare(const Flags& flags) {
   BATON_ASSIGN_OR_RETURN(const engine::Checkpoint checkpoint,
                          engine::Checkpoint::Open(flags.model));
-  BATON_ASSIGN_OR_RETURN(engine::Weights weights, engine::LoadWeights(checkpoint));
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Backend> backend,
+                         engine::MakeBackend(flags.device));
   const engine::ModelConfig& config = checkpoint.config();
   BATON_ASSIGN_OR_RETURN(const GoldenFile golden, LoadGoldenFile(flags.file, config.vocab_size));
 
@@ -192,11 +194,13 @@ absl::StatusOr<bool> Compare(const Flags& flags) {
   BATON_ASSIGN_OR_RETURN(engine::CacheGeometry geometry,
                          engine::MakeCacheGeometry(config, options));
   geometry.options.pages = geometry.PagesFor(longest);
-  engine::CacheStorage cache(geometry);
-  engine::Model model(
-      config, std::move(weights),
-      {.numerics = flags.numerics, .index_topk = flags.index_topk, .threads = flags.threads});
-  GoldenRunner runner(model, cache, {.chunk = flags.chunk});
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::CacheStorage> cache,
+                         backend->NewCache(geometry));
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Model> model,
+                         backend->LoadModel(checkpoint, {.numerics = flags.numerics,
+                                                         .index_topk = flags.index_topk,
+                                                         .threads = flags.threads}));
+  GoldenRunner runner(*model, *cache, {.chunk = flags.chunk});
 
   Report report(flags);
   for (const GoldenCase& item : golden.cases) {

@@ -12,7 +12,7 @@
 #include "engine/cache/geometry.h"
 #include "engine/cache/storage.h"
 #include "engine/model/checkpoint.h"
-#include "engine/model/forward.h"
+#include "engine/model/cpu_model.h"
 #include "engine/model/weights.h"
 #include "gtest/gtest.h"
 #include "tests/engine/model/test_files.h"
@@ -27,7 +27,7 @@ inline constexpr int kTestTopK = 16;
 inline Model& TestModel() {
   static Model* const model = [] {
     const Checkpoint checkpoint = *Checkpoint::Open(kModelDir);
-    return new Model(checkpoint.config(), *LoadWeights(checkpoint),
+    return new CpuModel(checkpoint.config(), *LoadWeights(checkpoint),
                      {.index_topk = kTestTopK, .threads = 2});
   }();
   return *model;

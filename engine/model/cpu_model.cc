@@ -1,4 +1,4 @@
-#include "engine/model/forward.h"
+#include "engine/model/cpu_model.h"
 
 #include <algorithm>
 #include <numeric>
@@ -39,12 +39,23 @@ struct Output {
   MatrixView<BFloat16> Streams(int64_t first_row, int64_t rows) {
     return {streams.data() + first_row * stream_width, rows, stream_width};
   }
+  // Leaves the wanted rows of each chunk.
+  void KeepStreams(std::span<const SequenceChunk> batch) {
+    auto kept = streams.begin();
+    auto row = streams.begin();
+    for (const SequenceChunk& chunk : batch) {
+      const auto end = row + std::ssize(chunk.tokens) * stream_width;
+      kept = std::move(row + chunk.first_streams_row * stream_width, end, kept);
+      row = end;
+    }
+    streams.erase(kept, streams.end());
+  }
   ForwardResult result() const { return {.logits = logits, .streams = streams}; }
 };
 
 }  // namespace
 
-struct Model::Impl {
+struct CpuModel::Impl {
   Impl(const ModelConfig& config, Weights weights, const ForwardOptions& options)
       : config(config),
         weights(std::move(weights)),
@@ -87,14 +98,14 @@ struct Model::Impl {
   Output previous_mtp_output;
 };
 
-void Model::Impl::Begin(int64_t rows, int64_t logits_rows, Output& output) const {
+void CpuModel::Impl::Begin(int64_t rows, int64_t logits_rows, Output& output) const {
   output.stream_width = int64_t{config.hc_mult} * config.hidden_size;
   output.streams.resize(rows * output.stream_width);
   output.logits.clear();
   output.logits.reserve(logits_rows * config.vocab_size);
 }
 
-ForwardContext Model::Impl::ContextFor(const Pass& pass, const ForwardObserver& observer) {
+ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserver& observer) {
   const MatrixView<float> rope_rows = scratch.rope.Shape(pass.rows(), kernels::kRopeDim);
   const MatrixView<float> compress_rows =
       scratch.compress_rope.Shape(pass.rows(), kernels::kRopeDim);
@@ -111,8 +122,8 @@ ForwardContext Model::Impl::ContextFor(const Pass& pass, const ForwardObserver& 
           .compress_rope = compress_rows};
 }
 
-ForwardResult Model::Impl::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
-                                   const ForwardObserver& observer) {
+ForwardResult CpuModel::Impl::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                                      const ForwardObserver& observer) {
   const std::vector<Pass> passes = PlanPasses(batch);
   int64_t rows = 0;
   int64_t logits_rows = 0;
@@ -127,10 +138,11 @@ ForwardResult Model::Impl::Forward(std::span<const SequenceChunk> batch, CacheSt
     AppendLogits(weights.head, pass, trunk_output.Streams(pass.first_row, pass.rows()),
                  trunk_output, context);
   }
+  trunk_output.KeepStreams(batch);
   return trunk_output.result();
 }
 
-void Model::Impl::RunTrunk(const Pass& pass, CacheStorage& cache, ForwardContext& context) {
+void CpuModel::Impl::RunTrunk(const Pass& pass, CacheStorage& cache, ForwardContext& context) {
   const MatrixView<BFloat16> x = trunk_output.Streams(pass.first_row, pass.rows());
   kernels::Embed(Embedding(), pass.tokens, config.hc_mult, x);
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -147,7 +159,7 @@ void Model::Impl::RunTrunk(const Pass& pass, CacheStorage& cache, ForwardContext
   }
 }
 
-ForwardResult Model::Impl::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
+ForwardResult CpuModel::Impl::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   BATON_CHECK(weights.mtp.has_value()) << "the model has no MTP block";
   int64_t rows = 0;
   int64_t logits_rows = 0;
@@ -166,7 +178,7 @@ ForwardResult Model::Impl::ForwardMtp(std::span<const MtpChunk> batch, CacheStor
   return mtp_output.result();
 }
 
-void Model::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage& cache) {
+void CpuModel::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage& cache) {
   const MtpWeights& mtp = *weights.mtp;
   const LayerCache layer_cache = LayerCache::Mtp(cache);
   const int64_t width = int64_t{config.hc_mult} * config.hidden_size;
@@ -188,8 +200,8 @@ void Model::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStorage&
 }
 
 // streams[t, j] = e_proj(norm(embedding of the next token)) + h_proj(norm(X[t, j])).
-void Model::Impl::EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_streams,
-                           MatrixView<BFloat16> streams) {
+void CpuModel::Impl::EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_streams,
+                              MatrixView<BFloat16> streams) {
   const MtpWeights& mtp = *weights.mtp;
   const int64_t hidden = config.hidden_size;
   const int64_t stream_rows = pass.rows() * config.hc_mult;
@@ -209,9 +221,9 @@ void Model::Impl::EmbedMtp(const Pass& pass, MatrixView<const BFloat16> trunk_st
   kernels::AddEmbeddingToStreams(projected, streams);
 }
 
-void Model::Impl::AppendLogits(const HeadWeights& head, const Pass& pass,
-                               MatrixView<const BFloat16> pass_streams, Output& output,
-                               ForwardContext& context) {
+void CpuModel::Impl::AppendLogits(const HeadWeights& head, const Pass& pass,
+                                  MatrixView<const BFloat16> pass_streams, Output& output,
+                                  ForwardContext& context) {
   if (pass.logits_rows.empty()) return;
   const auto wanted = static_cast<int64_t>(pass.logits_rows.size());
   const MatrixView<BFloat16> rows = scratch.head_streams.Shape(wanted, pass_streams.cols);
@@ -224,22 +236,18 @@ void Model::Impl::AppendLogits(const HeadWeights& head, const Pass& pass,
           context);
 }
 
-Model::Model(const ModelConfig& config, Weights weights, const ForwardOptions& options)
-    : impl_(std::make_unique<Impl>(config, std::move(weights), options)) {}
+CpuModel::CpuModel(const ModelConfig& config, Weights weights, const ForwardOptions& options)
+    : Model(config, options), impl_(std::make_unique<Impl>(config, std::move(weights), options)) {}
 
-Model::~Model() = default;
+CpuModel::~CpuModel() = default;
 
-ForwardResult Model::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
-                             const ForwardObserver& observer) {
+ForwardResult CpuModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                                const ForwardObserver& observer) {
   return impl_->Forward(batch, cache, observer);
 }
 
-ForwardResult Model::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
+ForwardResult CpuModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   return impl_->ForwardMtp(batch, cache);
 }
-
-const ModelConfig& Model::config() const { return impl_->config; }
-
-const ForwardOptions& Model::options() const { return impl_->options; }
 
 }  // namespace baton::engine
