@@ -45,6 +45,15 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   parser.Add("header-timeout", &config.header_timeout,
              "for the headers of a request to arrive; then 408");
   parser.Add("body-timeout", &config.body_timeout, "for its body");
+  parser.Add("idle-timeout", &config.idle_timeout,
+             "between two requests of a connection; then it is closed");
+  parser.Add("write-timeout", &config.write_timeout,
+             "for a client to take what was written; then it counts as gone");
+  parser
+      .Add("max-prompt-tokens", &config.max_prompt_tokens,
+           "of a request; more is answered 400. 0: as many as the largest decode worker can hold")
+      .Range(0, 1 << 30)
+      .Unit("tokens");
 
   parser.Group("Process");
   parser

@@ -82,6 +82,10 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
       return absl::InvalidArgumentError("input is missing: prompt, chat or token_ids");
   }
   BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(proto.sampling()));
+  if (proto.stop_size() > static_cast<int>(kMaxStopStrings)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stop has ", proto.stop_size(), " strings, at most ", kMaxStopStrings, " are allowed"));
+  }
   for (const std::string& stop : proto.stop()) {
     if (stop.empty()) return absl::InvalidArgumentError("stop holds an empty string");
     request.stop.push_back(stop);

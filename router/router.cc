@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "router/dispatch/generation_service.h"
 #include "router/dispatch/grpc_decode_client.h"
+#include "router/http/open_files.h"
 #include "router/http/server.h"
 #include "router/inference_service.h"
 #include "router/metrics.h"
@@ -22,6 +23,8 @@ namespace {
 // For answers that are complete but not yet written when everything else has ended.
 constexpr std::chrono::seconds kFlushTime{5};
 constexpr std::chrono::seconds kFirstPollTime{1};
+// Besides HTTP connections, served and refused: gRPC's, libraries, logs.
+constexpr int kOtherFiles = 256;
 
 std::vector<WorkerSpec> WorkersOf(const RouterConfig& config) {
   std::vector<WorkerSpec> specs;
@@ -43,6 +46,8 @@ HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   options.max_body_bytes = config.max_body_bytes;
   options.header_timeout = config.header_timeout;
   options.body_timeout = config.body_timeout;
+  options.idle_timeout = config.idle_timeout;
+  options.write_timeout = config.write_timeout;
   return options;
 }
 
@@ -64,7 +69,8 @@ struct Router::Impl {
                  [this](const Snapshot& snapshot) { router_metrics.SetWorkerHealth(snapshot); }),
         service(&model, &environment,
                 {.max_concurrent_requests = config.max_concurrent_requests,
-                 .request_timeout = config.request_timeout}),
+                 .request_timeout = config.request_timeout,
+                 .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens)}),
         api(&service, &router_metrics),
         inference(&service) {
     environment.registry = &registry;
@@ -111,6 +117,7 @@ Router::~Router() { Drain(std::chrono::nanoseconds::zero()); }
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(config.policy));
+  EnsureOpenFiles(2 * config.max_connections + kOtherFiles);
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(config.model_dir, config.model_name));
   std::unique_ptr<Router> router(
       new Router(std::make_unique<Impl>(config, std::move(model), std::move(scorer))));

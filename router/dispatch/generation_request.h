@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +36,8 @@ struct RequestedSampling {
   bool ignore_eos = false;
 };
 
+inline constexpr size_t kMaxStopStrings = 16;
+
 struct GenerationRequest {
   RequestId id;
   Endpoint endpoint = Endpoint::kOther;
@@ -42,7 +45,7 @@ struct GenerationRequest {
   // Raw text (nothing in it becomes a control token), token ids, or a conversation.
   std::variant<std::string, std::vector<int32_t>, ChatInput> input;
   RequestedSampling sampling;
-  std::vector<std::string> stop;  // none is empty
+  std::vector<std::string> stop;  // at most kMaxStopStrings, none empty
   bool stream = false;
 };
 

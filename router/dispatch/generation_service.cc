@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/status_macros.h"
+#include "router/policy/route.h"
 
 namespace baton::router {
 namespace {
@@ -76,9 +77,20 @@ absl::StatusOr<Gate::Pass> GenerationService::Admit() {
   return pass;
 }
 
+// Refuses before tokenizing, which takes a second a megabyte, a text that cannot be short enough:
+// no token stands for more bytes than the longest.
+absl::Status GenerationService::CheckTextLength(size_t bytes) const {
+  const size_t most =
+      options_.max_prompt_tokens > 0 ? options_.max_prompt_tokens : LongestContext(*workers());
+  if (most == 0 || bytes / model_->tokenizer.longest_token_bytes() <= most) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("the prompt has ", bytes, " bytes, which is more than ",
+                                            most, " tokens, the most that are accepted"));
+}
+
 absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
     const GenerationRequest& request) const {
   if (const auto* text = std::get_if<std::string>(&request.input)) {
+    BATON_RETURN_IF_ERROR(CheckTextLength(text->size()));
     return model_->tokenizer.Encode(*text);
   }
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&request.input)) {
@@ -88,6 +100,9 @@ absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
   const ChatInput& chat = std::get<ChatInput>(request.input);
   BATON_RETURN_IF_ERROR(CheckChatPrompts(chat, *model_));
   BATON_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments, RenderChat(chat, *model_));
+  size_t bytes = 0;
+  for (const TextSegment& segment : segments) bytes += segment.text.size();
+  BATON_RETURN_IF_ERROR(CheckTextLength(bytes));
   return model_->tokenizer.Encode(segments);
 }
 
@@ -100,6 +115,10 @@ absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationReque
       CheckTokenIds(request.sampling.stop_token_ids, model_->vocab_size, "stop_token_ids"));
   BATON_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, Tokenize(request));
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
+  if (options_.max_prompt_tokens > 0 && prompt.size() > options_.max_prompt_tokens) {
+    return absl::OutOfRangeError(absl::StrCat("the prompt has ", prompt.size(), " tokens, at most ",
+                                              options_.max_prompt_tokens, " are accepted"));
+  }
 
   GenerationSpec spec;
   spec.id = request.id;

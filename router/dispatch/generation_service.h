@@ -17,6 +17,7 @@ namespace baton::router {
 struct GenerationServiceOptions {
   int max_concurrent_requests = 1024;
   std::chrono::nanoseconds request_timeout = std::chrono::minutes(10);
+  size_t max_prompt_tokens = 0;  // 0: as many as the largest decode worker can hold
 };
 
 // The way in for every front end: admits, renders, tokenizes and starts generations, and knows all
@@ -31,7 +32,7 @@ class GenerationService {
 
   // Takes CPU time for long prompts. On an error the sink is not called and the outcome is counted:
   // UNAVAILABLE when draining or full, NOT_FOUND for another model, INVALID_ARGUMENT, OUT_OF_RANGE
-  // for a prompt that fits no worker. `timeout` shortens the configured one.
+  // for a prompt that is too long or fits no worker. `timeout` shortens the configured one.
   absl::StatusOr<std::shared_ptr<Generation>> Start(GenerationRequest request,
                                                     std::shared_ptr<GenerationSink> sink,
                                                     std::chrono::nanoseconds timeout);
@@ -58,6 +59,7 @@ class GenerationService {
 
  private:
   absl::StatusOr<Gate::Pass> Admit();
+  absl::Status CheckTextLength(size_t bytes) const;
   absl::StatusOr<std::vector<int32_t>> Tokenize(const GenerationRequest& request) const;
   absl::StatusOr<GenerationSpec> MakeSpec(const GenerationRequest& request) const;
   absl::StatusOr<std::shared_ptr<Generation>> TryStart(GenerationRequest request,

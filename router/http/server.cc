@@ -1,5 +1,6 @@
 #include "router/http/server.h"
 
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -76,6 +77,7 @@ struct HttpServer::Impl {
   prometheus::Gauge* const gauge;
   // Before `io`, which destroys the connections that are left.
   Gate open;
+  std::atomic<int> refused = 0;  // of those in `open`: beyond the limit, being told so
   Mutex mutex;
   uint64_t next_id ABSL_GUARDED_BY(mutex) = 0;
   absl::flat_hash_map<uint64_t, std::weak_ptr<Connection>> connections ABSL_GUARDED_BY(mutex);
@@ -110,7 +112,10 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
 void HttpServer::Impl::Admit(tcp::socket socket) {
   Gate::Pass pass = open.TryEnter();
   if (!pass) return;
-  const bool full = open.inside() > options.max_connections;
+  const bool full = open.inside() - refused > options.max_connections;
+  // Told why as long as those that are being told are not as many again; then just closed.
+  if (full && refused >= options.max_connections) return;
+  if (full) ++refused;
   const auto executor = socket.get_executor();
   auto connection = std::make_shared<Connection>(std::move(socket), &context);
   uint64_t id;
@@ -125,8 +130,9 @@ void HttpServer::Impl::Admit(tcp::socket socket) {
       [connection = std::move(connection), full] {
         return full ? connection->RunRefused() : connection->Run();
       },
-      [this, id, pass = std::move(pass)](std::exception_ptr exception) {
+      [this, id, full, pass = std::move(pass)](std::exception_ptr exception) {
         gauge->Decrement();
+        if (full) --refused;
         MutexLock lock(mutex);
         connections.erase(id);
         if (exception) spdlog::error("an HTTP connection ended with an exception");

@@ -11,7 +11,6 @@
 namespace baton::router {
 namespace {
 
-constexpr size_t kMaxStopStrings = 16;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 // Of POST /v1/completions when the client names none, as in OpenAI's API.
 constexpr uint32_t kDefaultCompletionTokens = 16;

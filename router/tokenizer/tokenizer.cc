@@ -1,5 +1,6 @@
 #include "router/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -89,6 +90,9 @@ Tokenizer::Tokenizer(const TokenizerFile& file, BpeModel bpe, uint64_t hash)
     is_special_[token.id] = token.special;
     added_ids_.emplace(token.content, token.id);
     matchers_[token.normalized ? 1 : 0].Add(token.content, token.id);
+  }
+  for (const std::string& bytes : bytes_) {
+    longest_token_bytes_ = std::max(longest_token_bytes_, bytes.size());
   }
 }
 

@@ -62,6 +62,9 @@ class Tokenizer {
   // Highest id + 1; there may be unused ids below.
   int32_t vocab_size() const { return static_cast<int32_t>(bytes_.size()); }
 
+  // Of all tokens: a text of n bytes has at least n / longest_token_bytes() tokens.
+  size_t longest_token_bytes() const { return longest_token_bytes_; }
+
   // InvalidArgument when an id would fall outside a model's embedding table of `rows` rows.
   absl::Status CheckModelVocabulary(int32_t rows) const;
 
@@ -78,6 +81,7 @@ class Tokenizer {
   absl::flat_hash_map<std::string, int32_t> added_ids_;
   std::vector<std::string> bytes_;  // by id
   std::vector<bool> is_special_;    // by id
+  size_t longest_token_bytes_ = 0;
   uint64_t hash_;
 };
 

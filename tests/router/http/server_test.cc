@@ -280,6 +280,24 @@ TEST_F(HttpServerTest, HeadersOrBodiesThatDoNotArriveInTimeAre408) {
   EXPECT_THAT(late_body.body, HasSubstr("body"));
 }
 
+TEST_F(HttpServerTest, ARequestThatTricklesInIsNotGivenMoreTime) {
+  Start({.header_timeout = milliseconds(100), .body_timeout = milliseconds(100)});
+  for (const char* start : {"GET /echo HTTP/1.1\r\nX: ",
+                            "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"}) {
+    HttpClient client(port());
+    client.Send(start);
+    std::atomic<bool> answered = false;
+    std::jthread trickle([&] {
+      for (int i = 0; i < 500 && !answered; ++i) {
+        client.Send("x");
+        std::this_thread::sleep_for(milliseconds(10));
+      }
+    });
+    EXPECT_EQ(client.Read().status, 408) << start;
+    answered = true;
+  }
+}
+
 TEST_F(HttpServerTest, AnIdleConnectionIsClosedWithoutAWord) {
   Start({.idle_timeout = milliseconds(50)});
   HttpClient client(port());
@@ -307,6 +325,22 @@ TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreToldSo) {
   EXPECT_EQ(refused.body, "too many connections");
   first.SendRequest("GET", "/echo");
   EXPECT_EQ(first.Read().status, 200);
+}
+
+TEST_F(HttpServerTest, RefusedConnectionsTakeNoPlaceFromOthers) {
+  Start({.max_connections = 1});
+  HttpClient served(port());
+  HttpClient told(port());
+  HttpClient closed(port());  // there is already one, as many as are served, that is being told
+  EXPECT_TRUE(closed.AtEnd());
+  EXPECT_EQ(told.Read().status, 503);
+  served.Close();  // `told` lingers
+  HttpClient::Response response;
+  for (int i = 0; i < 100 && response.status != 200; ++i) {
+    response = Fetch(port(), "GET", "/echo");
+    if (response.status != 200) std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(response.status, 200);
 }
 
 TEST_F(HttpServerTest, TellsAClientThatWaitsForItToSendTheBody) {

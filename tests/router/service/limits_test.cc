@@ -1,0 +1,101 @@
+#include "absl/strings/str_cat.h"
+#include "common/config.h"
+#include "tests/router/service/router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using baton::testing::Fetch;
+using baton::testing::HttpClient;
+using ::testing::HasSubstr;
+
+constexpr const char* kChatPath = "/v1/chat/completions";
+constexpr const char* kCompletionPath = "/v1/completions";
+
+// Each limit is set by its flag, and what is beyond it answered in OpenAI's shape.
+class LimitsTest : public RouterFixture {
+ protected:
+  void StartWith(std::vector<std::string> flags) {
+    RouterConfig config = Config();
+    ConfigParser parser("baton-router", "");
+    BindRouterConfig(config, parser);
+    flags.insert(flags.begin(), {"baton-router", absl::StrCat("--model-dir=", config.model_dir),
+                                 absl::StrCat("--decode-workers=", decode_[0]->address(), ",",
+                                              decode_[1]->address())});
+    std::vector<const char*> argv;
+    for (const std::string& flag : flags) argv.push_back(flag.c_str());
+    BATON_ASSERT_OK_AND_ASSIGN(const ParseOutcome outcome,
+                               parser.Parse(static_cast<int>(argv.size()), argv.data()));
+    ASSERT_EQ(outcome, ParseOutcome::kRun);
+    AnswerAlways("green.");
+    StartReady(config);
+  }
+
+  int port() const { return router_->ports().http; }
+
+  static void ExpectError(const HttpClient::Response& response, int status,
+                          const std::string& message) {
+    EXPECT_EQ(response.status, status) << response.body;
+    const Json body = Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(body.is_object() && body.contains("error")) << response.body;
+    const Json& error = body.at("error");
+    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(message));
+    EXPECT_TRUE(error.contains("type") && error.contains("param") && error.contains("code"));
+  }
+};
+
+TEST_F(LimitsTest, BodiesAndHeaders) {
+  StartWith({"--max-body-bytes=2000", "--max-header-bytes=1500"});
+  ExpectError(Post(kChatPath, Chat(std::string(3000, 'x'))), 413, "2000 bytes");
+  HttpClient client(port());
+  client.Send(absl::StrCat("GET /health HTTP/1.1\r\nX: ", std::string(3000, 'x'), "\r\n\r\n"));
+  ExpectError(client.Read(), 431, "1500 bytes");
+  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
+}
+
+TEST_F(LimitsTest, SlowHeadersAndBodiesAndIdleConnections) {
+  StartWith({"--header-timeout=50ms", "--body-timeout=50ms", "--idle-timeout=50ms"});
+  HttpClient headers(port());
+  headers.Send("POST /v1/completions HTTP/1.1\r\n");
+  ExpectError(headers.Read(), 408, "headers did not arrive in time");
+  HttpClient body(port());
+  body.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{");
+  ExpectError(body.Read(), 408, "body did not arrive in time");
+  EXPECT_TRUE(HttpClient(port()).AtEnd());
+}
+
+TEST_F(LimitsTest, Connections) {
+  StartWith({"--max-connections=2"});
+  std::vector<std::unique_ptr<HttpClient>> open;
+  for (int i = 0; i < 100 && open.size() < 2; ++i) {  // those that asked for /health may linger
+    auto client = std::make_unique<HttpClient>(port());
+    client->SendRequest("GET", "/version");
+    if (client->Read().status == 200) open.push_back(std::move(client));
+  }
+  ASSERT_EQ(open.size(), 2u);
+  const HttpClient::Response refused = Fetch(port(), "GET", "/version");
+  ExpectError(refused, 503, "too many connections");
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+}
+
+TEST_F(LimitsTest, PromptsByTokenCount) {
+  StartWith({"--max-prompt-tokens=10"});
+  const auto prompt = [](size_t tokens) {
+    return Json{{"prompt", std::vector<int>(tokens, 50)}, {"max_tokens", 1}};
+  };
+  EXPECT_EQ(Post(kCompletionPath, prompt(10)).status, 200);
+  const HttpClient::Response refused = Post(kCompletionPath, prompt(11));
+  ExpectError(refused, 400, "11 tokens, at most 10");
+  EXPECT_EQ(Json::parse(refused.body).at("error").at("code"), "context_length_exceeded");
+}
+
+TEST_F(LimitsTest, TextsThatCannotFitAnyWorkerAreNotTokenized) {
+  StartWith({});
+  const std::string text(8 << 20, 'x');
+  ExpectError(Post(kCompletionPath, {{"prompt", text}}), 400, "more than 4096 tokens");
+  ExpectError(Post(kChatPath, Chat(text)), 400, "more than 4096 tokens");
+  EXPECT_EQ(DecodeCalls(), 0u);
+}
+
+}  // namespace
+}  // namespace baton::router
