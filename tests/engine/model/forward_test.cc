@@ -1,6 +1,7 @@
 #include "engine/model/forward.h"
 
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -233,10 +234,25 @@ TEST_F(ForwardTest, AnEmptyBatchComputesNothing) {
   EXPECT_TRUE(TestModel().Forward({&empty, 1}, cache).streams.empty());
 }
 
+TEST_F(ForwardTest, StreamsOfTheWantedRowsOnly) {
+  CacheStorage cache(TestGeometry());
+  const TestSequence one(cache, 0, {3, 1, 4});
+  const TestSequence two(cache, 1, {5, 9, 2});
+  std::vector<SequenceChunk> batch = {one.Chunk(Tokens(0, 300), 0), two.Chunk(Tokens(0, 20), 0)};
+  const std::span<const BFloat16> all = TestModel().Forward(batch, cache).streams;
+  std::vector<BFloat16> expected(all.begin() + 290 * 1024, all.begin() + 300 * 1024);
+  expected.insert(expected.end(), all.end() - 5 * 1024, all.end());
+  batch[0].first_streams_row = 290;
+  batch[1].first_streams_row = 15;
+  const std::span<const BFloat16> wanted = TestModel().Forward(batch, cache).streams;
+  ASSERT_EQ(wanted.size(), expected.size());
+  EXPECT_EQ(std::memcmp(wanted.data(), expected.data(), wanted.size_bytes()), 0);
+}
+
 TEST_F(ForwardTest, ThreadsDoNotMatter) {
   const Checkpoint checkpoint = *Checkpoint::Open(kModelDir);
-  Model model(checkpoint.config(), *LoadWeights(checkpoint),
-              {.index_topk = kTestTopK, .threads = 3});
+  CpuModel model(checkpoint.config(), *LoadWeights(checkpoint),
+                 {.index_topk = kTestTopK, .threads = 3});
   CacheStorage cache(TestGeometry());
   TestSequence sequence(cache);
   const SequenceChunk chunk = sequence.Chunk(tokens_, 0);
@@ -246,8 +262,8 @@ TEST_F(ForwardTest, ThreadsDoNotMatter) {
 
 TEST_F(ForwardTest, ExactNumericsDifferButAgreeOnMostTokens) {
   const Checkpoint checkpoint = *Checkpoint::Open(kModelDir);
-  Model model(checkpoint.config(), *LoadWeights(checkpoint),
-              {.numerics = Numerics::kExact, .index_topk = kTestTopK, .threads = 2});
+  CpuModel model(checkpoint.config(), *LoadWeights(checkpoint),
+                 {.numerics = Numerics::kExact, .index_topk = kTestTopK, .threads = 2});
   CacheStorage cache(TestGeometry());
   const TestSequence sequence(cache);
   const SequenceChunk chunk = sequence.Chunk(Tokens(0, 64), 0);
