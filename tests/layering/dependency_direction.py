@@ -13,6 +13,7 @@ MAY_INCLUDE = {
     "engine": ["kernels", "common", "common/base"],
     "kvtransfer": ["kernels", "common", "common/base"],
     "kvtransfer/grpc": ["kvtransfer", "kernels", "common", "common/base", "common/rpc", "baton/v1"],
+    "cli": ["common", "common/base", "common/rpc", "baton/v1"],
     "router": ["common", "common/base", "common/rpc", "baton/v1"],
     "router/tokenizer": ["common", "common/base"],
     "router/chat": ["router/tokenizer", "common", "common/base"],

@@ -5,7 +5,7 @@ import re
 import repository
 
 BOXES = ("proto", "common", "kernels", "engine", "kvtransfer", "prefill", "decode", "router",
-         "models", "tests")
+         "cli", "models", "tests")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 problems = [f"{box}/README.md is missing" for box in BOXES

@@ -1,0 +1,61 @@
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/chat_prompt_import.h"
+#include "cli/command.h"
+#include "common/status_macros.h"
+
+namespace baton::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string source;
+  std::string output;  // empty: DefaultOutput
+};
+
+// Into the model's directory, of which the file is part as encoding/encoding_dsv4.py.
+fs::path DefaultOutput(const fs::path& source) {
+  const fs::path folder = fs::absolute(source).parent_path();
+  return (folder.filename() == "encoding" ? folder.parent_path() : folder) / "chat_prompts.json";
+}
+
+absl::Status Run(const Options& options) {
+  std::ifstream stream(options.source, std::ios::binary);
+  if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", options.source));
+  const std::string source{std::istreambuf_iterator<char>(stream), {}};
+  const absl::StatusOr<ChatPromptTexts> texts = ImportChatPrompts(source, OfficialDigests());
+  BATON_RETURN_IF_ERROR(texts.status()) << options.source;
+
+  const fs::path output =
+      options.output.empty() ? DefaultOutput(options.source) : fs::path(options.output);
+  std::ofstream file(output, std::ios::binary);
+  file << ToJson(*texts);
+  file.close();
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", output.string()));
+  std::cout << "wrote " << output.string() << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddImportPrompts(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("import-prompts",
+                         "Writes chat_prompts.json, the fixed texts of the chat format, out of the "
+                         "encoding file of a checkpoint, and checks their SHA-256.");
+  command->add_option("source", options->source, "the checkpoint's encoding/encoding_dsv4.py")
+      ->required();
+  command->add_option("--output", options->output,
+                      "file to write; by default chat_prompts.json in the model's directory");
+  return {.app = command, .run = [options] { return Run(*options); }};
+}
+
+}  // namespace baton::cli

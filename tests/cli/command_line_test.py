@@ -1,0 +1,49 @@
+"""The `baton` binary as a user meets it: help, errors, exit codes, and where it writes."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+BATON = pathlib.Path(os.environ["BATON_BINARIES"]) / "baton"
+
+
+def baton(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run([BATON, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+class CommandLine(unittest.TestCase):
+    def test_help_lists_the_subcommands(self):
+        shown = baton("--help")
+        self.assertEqual(shown.returncode, 0)
+        self.assertIn("import-prompts", shown.stdout)
+        self.assertRegex(baton("--version").stdout, r"^\d+\.\d+\.\d+")
+
+    def test_usage_errors_say_what_is_missing(self):
+        for arguments, named in ((), "subcommand"), (("import-prompts",), "source"), (("fly",), ""):
+            shown = baton(*arguments)
+            self.assertNotEqual(shown.returncode, 0)
+            self.assertIn(named, shown.stderr)
+
+    def test_a_file_with_other_texts_is_refused_and_nothing_is_written(self):
+        with tempfile.TemporaryDirectory() as model:
+            source = pathlib.Path(model, "encoding", "encoding_dsv4.py")
+            source.parent.mkdir()
+            source.write_text("dsml_token = '|'\nthinking_start_token = '<'\n"
+                              "thinking_end_token = '>'\nREASONING_EFFORT_MAX = 'x'\n"
+                              "TOOLS_TEMPLATE = 'a{tool_schemas}b'\n"
+                              "response_format_template = 'c{schema}'\n")
+            shown = baton("import-prompts", source)
+            self.assertEqual(shown.returncode, 1)
+            self.assertIn(f"{source}: reasoning_effort_max, 1 bytes, has SHA-256", shown.stderr)
+            self.assertFalse(pathlib.Path(model, "chat_prompts.json").exists())
+
+    def test_a_file_that_is_not_there_is_named(self):
+        shown = baton("import-prompts", "/nonexistent/encoding_dsv4.py")
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("/nonexistent/encoding_dsv4.py", shown.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
