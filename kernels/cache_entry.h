@@ -14,18 +14,20 @@
 
 namespace baton::kernels {
 
+struct EntryBytes {
+  int64_t values = 0;
+  int64_t scales = 0;  // 0 for kBf16
+};
+EntryBytes BytesOfEntry(EntryFormat format, int head_dim);
 int64_t RecordBytes(EntryFormat format, int head_dim);
 
-// Address of the value bytes and of the scale bytes (null for kBf16) of entry j.
+// Where entry j's value bytes and scale bytes lie (the latter null for kBf16). Within a page those
+// of neighbouring entries adjoin.
 struct EntryAddress {
   std::byte* values = nullptr;
   std::byte* scales = nullptr;
 };
 EntryAddress LocateEntry(const PagedPool& pool, const PageTable& pages, int64_t entry);
-
-void LoadRecord(const PagedPool& pool, const PageTable& pages, int64_t entry, std::byte* record);
-void StoreRecord(const PagedPool& pool, const PageTable& pages, int64_t entry,
-                 const std::byte* record);
 
 // Writes head_dim values in the pool's format. kFp8Packed: groups of 64 with Fp8Scale over the
 // first 448 channels, the last 64 as BF16. kFp8Index: one Fp8Scale. kFp4Index: groups of 32 with

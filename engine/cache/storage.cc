@@ -1,5 +1,7 @@
 #include "engine/cache/storage.h"
 
+#include <utility>
+
 #include <sys/mman.h>
 
 #include "common/base/check.h"
@@ -9,21 +11,22 @@ namespace {
 
 // Zero pages that the kernel hands out on first touch: a pool sized for the worst case costs only
 // what is in use.
-std::span<std::byte> MapZeroed(int64_t bytes) {
-  if (bytes == 0) return {};
+CacheStorage::Memory MapZeroed(int64_t bytes) {
+  if (bytes == 0) return nullptr;
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   BATON_CHECK(data != MAP_FAILED) << "cannot map " << bytes << " bytes of cache";
-  return {static_cast<std::byte*>(data), static_cast<size_t>(bytes)};
-}
-
-void Unmap(std::span<std::byte> memory) {
-  if (!memory.empty()) munmap(memory.data(), memory.size());
+  return {static_cast<std::byte*>(data), [bytes](std::byte* begin) { munmap(begin, bytes); }};
 }
 
 }  // namespace
 
-CacheStorage::CacheStorage(const CacheGeometry& geometry) : geometry_(geometry) {
+CacheStorage::CacheStorage(const CacheGeometry& geometry)
+    : CacheStorage(geometry, MapZeroed(geometry.options.pages * geometry.page_bytes()),
+                   MapZeroed(geometry.options.slots * geometry.slot_bytes())) {}
+
+CacheStorage::CacheStorage(const CacheGeometry& geometry, Memory pages, Memory slots)
+    : geometry_(geometry), pages_(std::move(pages)), slots_(std::move(slots)) {
   const CacheOptions& options = geometry.options;
   const int64_t csa_page =
       kernels::PageBytes(options.kv_format, geometry.head_dim, geometry.csa_entries_per_page());
@@ -31,7 +34,6 @@ CacheStorage::CacheStorage(const CacheGeometry& geometry) : geometry_(geometry) 
                                                 geometry.csa_entries_per_page());
   index_pool_ = geometry.csa_layers * options.pages * csa_page;
   hca_pool_ = index_pool_ + geometry.csa_layers * options.pages * index_page;
-  pages_ = MapZeroed(options.pages * geometry.page_bytes());
 
   const int64_t window_bytes = int64_t{geometry.window_rows()} * geometry.head_dim * 2;
   const int64_t csa_bytes = int64_t{geometry.csa_state_rows()} * 4 * geometry.head_dim * 4;
@@ -45,12 +47,6 @@ CacheStorage::CacheStorage(const CacheGeometry& geometry) : geometry_(geometry) 
   offsets_.carry = offsets_.hca + geometry.hca_layers * hca_bytes;
   offsets_.end = offsets_.carry + geometry.mtp_layers * carry_bytes;
   BATON_CHECK(offsets_.end == geometry.slot_bytes()) << offsets_.end;
-  slots_ = MapZeroed(options.slots * offsets_.end);
-}
-
-CacheStorage::~CacheStorage() {
-  Unmap(pages_);
-  Unmap(slots_);
 }
 
 namespace {
@@ -66,7 +62,7 @@ kernels::PagedPool Pool(std::byte* first, int ordinal, const CacheOptions& optio
 
 kernels::PagedPool CacheStorage::CsaKv(int csa) const {
   BATON_CHECK(csa >= 0 && csa < geometry_.csa_layers) << csa;
-  return Pool(pages_.data(), csa, geometry_.options,
+  return Pool(pages_.get(), csa, geometry_.options,
               {.format = geometry_.options.kv_format,
                .head_dim = geometry_.head_dim,
                .entries_per_page = geometry_.csa_entries_per_page()});
@@ -74,7 +70,7 @@ kernels::PagedPool CacheStorage::CsaKv(int csa) const {
 
 kernels::PagedPool CacheStorage::IndexKeys(int csa) const {
   BATON_CHECK(csa >= 0 && csa < geometry_.csa_layers) << csa;
-  return Pool(pages_.data() + index_pool_, csa, geometry_.options,
+  return Pool(pages_.get() + index_pool_, csa, geometry_.options,
               {.format = geometry_.options.index_format,
                .head_dim = geometry_.index_head_dim,
                .entries_per_page = geometry_.csa_entries_per_page()});
@@ -82,7 +78,7 @@ kernels::PagedPool CacheStorage::IndexKeys(int csa) const {
 
 kernels::PagedPool CacheStorage::HcaKv(int hca) const {
   BATON_CHECK(hca >= 0 && hca < geometry_.hca_layers) << hca;
-  return Pool(pages_.data() + hca_pool_, hca, geometry_.options,
+  return Pool(pages_.get() + hca_pool_, hca, geometry_.options,
               {.format = geometry_.options.kv_format,
                .head_dim = geometry_.head_dim,
                .entries_per_page = geometry_.hca_entries_per_page()});
@@ -92,7 +88,7 @@ template <typename T>
 kernels::RowRing<T> CacheStorage::Ring(int slot, int64_t offset, int ordinal, int rows,
                                        int width) const {
   BATON_CHECK(slot >= 0 && slot < geometry_.options.slots) << slot;
-  std::byte* first = slots_.data() + slot * offsets_.end + offset;
+  std::byte* first = slots_.get() + slot * offsets_.end + offset;
   return {.data = reinterpret_cast<T*>(first) + int64_t{ordinal} * rows * width,
           .rows = rows,
           .width = width};

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <memory>
 
 #include "common/base/bf16.h"
 #include "engine/cache/geometry.h"
@@ -15,16 +15,20 @@
 // every position it names has been written by the sequence that owns the slot now.
 //
 // Layer arguments are ordinals among the layers of that kind (CSA 0, 1, ...), except Window(),
-// which takes the trunk layer index. Memory is zero at construction and takes no room until it is
-// written. Views stay valid as long as the object; different records may be used by different
-// threads.
+// which takes the trunk layer index. Main memory takes no room until it is written. Views stay
+// valid as long as the object; different records may be used by different threads.
 
 namespace baton::engine {
 
 class CacheStorage {
  public:
-  explicit CacheStorage(const CacheGeometry& geometry);
-  ~CacheStorage();
+  // Memory for the pools or the slots, all zero, aligned to 256 bytes; the deleter gives it back.
+  using Memory = std::shared_ptr<std::byte>;
+
+  explicit CacheStorage(const CacheGeometry& geometry);  // in main memory
+  // In any memory: `pages` has options.pages * page_bytes() bytes, `slots` options.slots *
+  // slot_bytes(). Views then hold addresses of that memory.
+  CacheStorage(const CacheGeometry& geometry, Memory pages, Memory slots);
   CacheStorage(const CacheStorage&) = delete;
   CacheStorage& operator=(const CacheStorage&) = delete;
 
@@ -64,8 +68,8 @@ class CacheStorage {
   SlotOffsets offsets_;
   int64_t index_pool_ = 0;  // byte offset of the first index pool; CSA pools start at 0
   int64_t hca_pool_ = 0;
-  std::span<std::byte> pages_;
-  std::span<std::byte> slots_;
+  const Memory pages_;
+  const Memory slots_;
 };
 
 }  // namespace baton::engine

@@ -20,29 +20,6 @@ constexpr int kFp8Group = 64;
 constexpr int kFp4Group = 32;
 constexpr int64_t kPackedPageUnit = 576;
 
-struct EntryBytes {
-  int64_t values = 0;
-  int64_t scales = 0;
-};
-
-EntryBytes BytesOf(EntryFormat format, int head_dim) {
-  switch (format) {
-    case EntryFormat::kBf16:
-      return {int64_t{2} * head_dim, 0};
-    case EntryFormat::kFp8Packed:
-      BATON_CHECK(head_dim == kKvDim) << "head_dim " << head_dim;
-      return {kCodeChannels + 2 * kPlainChannels, kCodeChannels / kFp8Group + 1};
-    case EntryFormat::kFp8Index:
-      BATON_CHECK(head_dim == kIndexDim) << "head_dim " << head_dim;
-      return {kIndexDim, sizeof(float)};
-    case EntryFormat::kFp4Index:
-      BATON_CHECK(head_dim == kIndexDim) << "head_dim " << head_dim;
-      return {kIndexDim / 2, kIndexDim / kFp4Group};
-  }
-  BATON_CHECK(false) << "format " << static_cast<int>(format);
-  return {};
-}
-
 float Amax(const BFloat16* values, int n) {
   float amax = 0;
   for (int i = 0; i < n; ++i) amax = std::fmax(amax, std::fabs(static_cast<float>(values[i])));
@@ -116,20 +93,38 @@ void DecodeFp4Index(EntryAddress from, BFloat16* values) {
 
 }  // namespace
 
+EntryBytes BytesOfEntry(EntryFormat format, int head_dim) {
+  switch (format) {
+    case EntryFormat::kBf16:
+      return {int64_t{2} * head_dim, 0};
+    case EntryFormat::kFp8Packed:
+      BATON_CHECK(head_dim == kKvDim) << "head_dim " << head_dim;
+      return {kCodeChannels + 2 * kPlainChannels, kCodeChannels / kFp8Group + 1};
+    case EntryFormat::kFp8Index:
+      BATON_CHECK(head_dim == kIndexDim) << "head_dim " << head_dim;
+      return {kIndexDim, sizeof(float)};
+    case EntryFormat::kFp4Index:
+      BATON_CHECK(head_dim == kIndexDim) << "head_dim " << head_dim;
+      return {kIndexDim / 2, kIndexDim / kFp4Group};
+  }
+  BATON_CHECK(false) << "format " << static_cast<int>(format);
+  return {};
+}
+
 int64_t PageBytes(EntryFormat format, int head_dim, int entries) {
-  const EntryBytes bytes = BytesOf(format, head_dim);
+  const EntryBytes bytes = BytesOfEntry(format, head_dim);
   const int64_t used = entries * (bytes.values + bytes.scales);
   if (format != EntryFormat::kFp8Packed) return used;
   return (used + kPackedPageUnit - 1) / kPackedPageUnit * kPackedPageUnit;
 }
 
 int64_t RecordBytes(EntryFormat format, int head_dim) {
-  const EntryBytes bytes = BytesOf(format, head_dim);
+  const EntryBytes bytes = BytesOfEntry(format, head_dim);
   return bytes.values + bytes.scales;
 }
 
 EntryAddress LocateEntry(const PagedPool& pool, const PageTable& pages, int64_t entry) {
-  const EntryBytes bytes = BytesOf(pool.format, pool.head_dim);
+  const EntryBytes bytes = BytesOfEntry(pool.format, pool.head_dim);
   const int64_t page = entry / pool.entries_per_page;
   const int64_t index = entry % pool.entries_per_page;
   BATON_CHECK(entry >= 0 && page < static_cast<int64_t>(pages.pages.size()))
@@ -140,21 +135,6 @@ EntryAddress LocateEntry(const PagedPool& pool, const PageTable& pages, int64_t 
     address.scales = base + pool.entries_per_page * bytes.values + index * bytes.scales;
   }
   return address;
-}
-
-void LoadRecord(const PagedPool& pool, const PageTable& pages, int64_t entry, std::byte* record) {
-  const EntryBytes bytes = BytesOf(pool.format, pool.head_dim);
-  const EntryAddress address = LocateEntry(pool, pages, entry);
-  std::memcpy(record, address.values, bytes.values);
-  if (bytes.scales > 0) std::memcpy(record + bytes.values, address.scales, bytes.scales);
-}
-
-void StoreRecord(const PagedPool& pool, const PageTable& pages, int64_t entry,
-                 const std::byte* record) {
-  const EntryBytes bytes = BytesOf(pool.format, pool.head_dim);
-  const EntryAddress address = LocateEntry(pool, pages, entry);
-  std::memcpy(address.values, record, bytes.values);
-  if (bytes.scales > 0) std::memcpy(address.scales, record + bytes.values, bytes.scales);
 }
 
 void EncodeEntry(const PagedPool& pool, const PageTable& pages, int64_t entry,

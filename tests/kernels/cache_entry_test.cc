@@ -108,6 +108,22 @@ TEST(CacheEntryTest, ValuesOnTheGridSurviveEveryFormat) {
   }
 }
 
+// The entry's bytes as a hand-off moves them.
+std::vector<std::byte> LoadRecord(const TestPages& pages, int64_t entry) {
+  const EntryBytes bytes = BytesOfEntry(pages.pool.format, pages.pool.head_dim);
+  const EntryAddress at = LocateEntry(pages.pool, pages.table, entry);
+  std::vector<std::byte> record(at.values, at.values + bytes.values);
+  record.insert(record.end(), at.scales, at.scales + bytes.scales);
+  return record;
+}
+
+void StoreRecord(const TestPages& pages, int64_t entry, const std::vector<std::byte>& record) {
+  const EntryBytes bytes = BytesOfEntry(pages.pool.format, pages.pool.head_dim);
+  const EntryAddress at = LocateEntry(pages.pool, pages.table, entry);
+  std::copy_n(record.data(), bytes.values, at.values);
+  std::copy_n(record.data() + bytes.values, bytes.scales, at.scales);
+}
+
 TEST(CacheEntryTest, ValuesOffTheGridAreRoundedByTheStore) {
   TestPages pages(EntryFormat::kFp8Packed, 512, 64, 1);
   const auto values = RandomValues<BFloat16>(512, 9);
@@ -124,12 +140,11 @@ TEST(CacheEntryTest, RecordsMoveBetweenPagesOfDifferentSizes) {
     TestPages source(f.format, f.head_dim, 64, 70);
     TestPages target(f.format, f.head_dim, 2, 70);
     const auto values = RandomValues<BFloat16>(f.head_dim, 3);
-    std::vector<std::byte> record(f.record_bytes + 1, std::byte{0xee});
     for (const int64_t entry : {0, 1, 63, 64, 69}) {
       EncodeEntry(source.pool, source.table, entry, values.data());
-      LoadRecord(source.pool, source.table, entry, record.data());
-      EXPECT_EQ(record.back(), std::byte{0xee});
-      StoreRecord(target.pool, target.table, entry, record.data());
+      const std::vector<std::byte> record = LoadRecord(source, entry);
+      EXPECT_EQ(std::ssize(record), f.record_bytes);
+      StoreRecord(target, entry, record);
       std::vector<BFloat16> sent(f.head_dim), received(f.head_dim);
       DecodeEntry(source.pool, source.table, entry, sent.data());
       DecodeEntry(target.pool, target.table, entry, received.data());
@@ -147,15 +162,12 @@ TEST(CacheEntryTest, WritingAnEntryTouchesNoOther) {
     int64_t changed = 0;
     for (size_t i = 0; i < before.size(); ++i) changed += before[i] != pages.memory[i];
     EXPECT_LE(changed, f.record_bytes);
-    std::vector<std::byte> record(f.record_bytes);
-    LoadRecord(pages.pool, pages.table, 4, record.data());
+    const std::vector<std::byte> record = LoadRecord(pages, 4);
     pages.memory = before;
     pages.pool.data = pages.memory.data();
-    StoreRecord(pages.pool, pages.table, 4, record.data());
-    std::vector<std::byte> neighbour(f.record_bytes);
+    StoreRecord(pages, 4, record);
     for (const int64_t entry : {0, 3, 5, 8}) {
-      LoadRecord(pages.pool, pages.table, entry, neighbour.data());
-      EXPECT_EQ(neighbour, std::vector<std::byte>(f.record_bytes, std::byte{0xcd}));
+      EXPECT_EQ(LoadRecord(pages, entry), std::vector<std::byte>(f.record_bytes, std::byte{0xcd}));
     }
   }
 }
