@@ -36,6 +36,13 @@ void CopyAsync(void* target, const void* source, int64_t bytes, CUstream_st* str
   CheckCuda(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
+void CopyRowsAsync(void* target, int64_t target_stride, const void* source, int64_t source_stride,
+                   int64_t bytes, int64_t rows, CUstream_st* stream) {
+  CheckCuda(cudaMemcpy2DAsync(target, target_stride, source, source_stride, bytes, rows,
+                              cudaMemcpyDefault, stream),
+            "cudaMemcpy2DAsync");
+}
+
 void FillAsync(void* target, uint8_t value, int64_t bytes, CUstream_st* stream) {
   CheckCuda(cudaMemsetAsync(target, value, bytes, stream), "cudaMemsetAsync");
 }

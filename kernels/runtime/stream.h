@@ -28,6 +28,9 @@ class Stream {
 
 // Asynchronous copies between any two of device and pinned memory, and fills.
 void CopyAsync(void* target, const void* source, int64_t bytes, CUstream_st* stream);
+// `rows` pieces of `bytes` bytes, each so many bytes after the one before.
+void CopyRowsAsync(void* target, int64_t target_stride, const void* source, int64_t source_stride,
+                   int64_t bytes, int64_t rows, CUstream_st* stream);
 void FillAsync(void* target, uint8_t value, int64_t bytes, CUstream_st* stream);
 
 }  // namespace baton::kernels
