@@ -30,6 +30,7 @@ void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
            "output tokens that pages are reserved for at a time")
       .Range(1, 1 << 20)
       .Unit("tokens");
+  kvtransfer::BindFaults(config.faults, parser);
 }
 
 }  // namespace baton::decode

@@ -37,6 +37,7 @@ struct GrpcPrefillClient::Shared {
   const uint64_t semantics_hash;
   const std::function<v1::WorkerRef()> self;
   WorkerMetrics& metrics;
+  const kvtransfer::ControlFaults* const faults;
 };
 
 // One prefill worker's address: its channel, and the handshake with whoever answers there.
@@ -145,21 +146,20 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   }
 
   void Grant(int64_t first_token) override {
-    MutexLock lock(mutex_);
-    if (stream_ == nullptr) return;
     v1::PrefillRunRequest request;
     request.mutable_grant()->set_first_token(first_token);
-    request.mutable_grant()->set_transport(agreement_.transport);
-    stream_->Write(std::move(request));
+    if (const auto sent = Sent(request.mutable_grant()->mutable_transport())) {
+      sent->Pass(std::move(request));
+    }
   }
 
   void Received() override {
-    MutexLock lock(mutex_);
-    if (stream_ == nullptr) return;
     v1::PrefillRunRequest request;
     request.mutable_received();
-    stream_->Write(std::move(request));
-    stream_->HalfClose();
+    const auto sent = Sent(nullptr);
+    if (sent == nullptr) return;
+    sent->Pass(std::move(request));
+    sent->Follow([self = shared_from_this()] { self->HalfClose(); });
   }
 
   void Cancel() override {
@@ -169,13 +169,25 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   }
 
  private:
+  using SentLane = kvtransfer::ControlFaults::Lane<v1::PrefillRunRequest>;
+  using ReceivedLane = kvtransfer::ControlFaults::Lane<v1::PrefillRunResponse>;
+
   void Run(Agreement agreement, bool kept) {
+    const auto self = shared_from_this();
+    const auto cut = [self](absl::Status why) { self->Cut(std::move(why)); };
+    const ReceivedLane received(
+        shared_->faults, [self](v1::PrefillRunResponse message) { self->OnMessage(message); }, cut);
     auto stream = Stream::Create(
         kMaxQueued,
-        {.on_message = [self = shared_from_this()](
-                           v1::PrefillRunResponse&& message) { self->OnMessage(message); },
-         .on_done = [self = shared_from_this(),
-                     kept](absl::Status status) { self->OnDone(std::move(status), kept); }});
+        {.on_message =
+             [received](v1::PrefillRunResponse&& message) { received.Pass(std::move(message)); },
+         .on_done =
+             [self, received, kept](absl::Status status) {
+               received.End([self, status, kept] { self->OnDone(status, kept); });
+             }});
+    auto sent = std::make_shared<const SentLane>(
+        shared_->faults,
+        [stream](v1::PrefillRunRequest message) { stream->Write(std::move(message)); }, cut);
     v1::PrefillRunRequest request;
     v1::PrefillRunRequest::Open& open = *request.mutable_open();
     *open.mutable_attempt() = rpc::AttemptToProto(open_.attempt);
@@ -191,13 +203,14 @@ class GrpcPrefillClient::Call final : public PrefillCall,
       if (!cancelled) {
         agreement_ = std::move(agreement);
         stream_ = stream;
+        sent_ = sent;
       }
     }
     if (cancelled) {
       EndWith(absl::CancelledError("cancelled before the prefill worker was asked"));
       return;
     }
-    stream->Write(std::move(request));
+    sent->Pass(std::move(request));
     stream->Start([&](grpc::ClientContext* context, auto* reactor) {
       link_->stub().async()->Run(context, reactor);
     });
@@ -206,6 +219,24 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   bool cancelled() {
     MutexLock lock(mutex_);
     return cancelled_;
+  }
+
+  // Null before the agreement. Used without the lock: messages may be delivered, and cut, at once.
+  std::shared_ptr<const SentLane> Sent(std::string* transport) {
+    MutexLock lock(mutex_);
+    if (transport != nullptr) *transport = agreement_.transport;
+    return sent_;
+  }
+
+  void HalfClose() {
+    MutexLock lock(mutex_);
+    if (stream_ != nullptr) stream_->HalfClose();
+  }
+
+  void Cut(absl::Status why) {
+    MutexLock lock(mutex_);
+    cut_ = std::move(why);
+    if (stream_ != nullptr) stream_->Cancel();
   }
 
   void OnMessage(const v1::PrefillRunResponse& message) {
@@ -231,12 +262,17 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   }
 
   void OnDone(absl::Status status, bool kept) {
+    {
+      MutexLock lock(mutex_);
+      if (!cut_.ok()) status = cut_;
+    }
     if (!accepted_ && !status.ok()) {
       Incarnation incarnation = 0;
       {
         MutexLock lock(mutex_);
         incarnation = agreement_.incarnation;
         stream_.reset();
+        sent_.reset();
       }
       link_->Forget(incarnation);
       // The agreement was with an earlier process at that address: ask the one that is there now.
@@ -249,6 +285,10 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   }
 
   void EndWith(absl::Status status) {
+    {
+      MutexLock lock(mutex_);
+      sent_.reset();  // which refers to this call
+    }
     PrefillEvents events = std::move(events_);
     events_ = {};
     events.on_end(std::move(status));
@@ -263,13 +303,16 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   Agreement agreement_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null before the agreement
+  absl::Status cut_ ABSL_GUARDED_BY(mutex_);                      // not OK: by the fault plan
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);        // null before the agreement
+  std::shared_ptr<const SentLane> sent_ ABSL_GUARDED_BY(mutex_);  // to stream_
 };
 
 GrpcPrefillClient::GrpcPrefillClient(kvtransfer::Manifest manifest,
-                                     std::function<v1::WorkerRef()> self, WorkerMetrics& metrics)
-    : shared_(std::make_shared<const Shared>(
-          Shared{manifest, kvtransfer::SemanticsHash(manifest), std::move(self), metrics})) {}
+                                     std::function<v1::WorkerRef()> self, WorkerMetrics& metrics,
+                                     const kvtransfer::ControlFaults* faults)
+    : shared_(std::make_shared<const Shared>(Shared{manifest, kvtransfer::SemanticsHash(manifest),
+                                                    std::move(self), metrics, faults})) {}
 
 GrpcPrefillClient::~GrpcPrefillClient() = default;
 

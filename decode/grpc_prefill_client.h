@@ -11,6 +11,7 @@
 #include "common/mutex.h"
 #include "common/worker_metrics.h"
 #include "decode/prefill_client.h"
+#include "kvtransfer/fault/control_faults.h"
 #include "kvtransfer/manifest.h"
 
 namespace baton::decode {
@@ -20,9 +21,10 @@ namespace baton::decode {
 // Thread-safe.
 class GrpcPrefillClient final : public PrefillClient {
  public:
-  // `self` says who this worker is, as advertised. `metrics` outlives every call's on_end.
+  // `self` says who this worker is, as advertised. `metrics` and `faults` (none: nullptr) outlive
+  // every call's on_end.
   GrpcPrefillClient(kvtransfer::Manifest manifest, std::function<v1::WorkerRef()> self,
-                    WorkerMetrics& metrics);
+                    WorkerMetrics& metrics, const kvtransfer::ControlFaults* faults = nullptr);
   ~GrpcPrefillClient() override;
 
   std::shared_ptr<PrefillCall> Open(const Peer& peer, PrefillOpen open,

@@ -9,6 +9,8 @@
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
 #include "kvtransfer/executor.h"
+#include "kvtransfer/fault/control_faults.h"
+#include "kvtransfer/fault/fault_receiver.h"
 #include "kvtransfer/grpc/handshake.h"
 #include "kvtransfer/grpc/transfer_service.h"
 #include "kvtransfer/manifest.h"
@@ -48,15 +50,16 @@ DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) 
 
 // Members are destroyed from the last to the first: who calls goes before who is called.
 struct DecodeWorker::Impl {
-  Impl(const DecodeConfig& config, std::unique_ptr<engine::Engine> loaded,
-       const engine::ModelIdentity& identity)
+  Impl(const DecodeConfig& config, const kvtransfer::FaultPlanFile& faults,
+       std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
         manifest(MakeManifest(*engine, identity)),
         host(config.host, "decode"),
-        receiver(kvtransfer::MakeReceiver(&transfer_thread)),
+        receiver(kvtransfer::WithFaults(kvtransfer::MakeReceiver(&transfer_thread), faults.frames)),
         transfer_service(receiver.get(), &transfer_thread),
+        control_faults(kvtransfer::ControlFaults::Make(faults.control)),
         prefill_client(
-            manifest, [this] { return host.self(); }, host.metrics()),
+            manifest, [this] { return host.self(); }, host.metrics(), control_faults.get()),
         decoder(MakeOptions(config, host.incarnation()), *engine, *receiver, prefill_client,
                 host.metrics()),
         service(decoder, [this] { return host.self(); }) {}
@@ -69,6 +72,7 @@ struct DecodeWorker::Impl {
   kvtransfer::TransferThread transfer_thread;
   const std::unique_ptr<kvtransfer::Receiver> receiver;
   kvtransfer::TransferService transfer_service;
+  const std::unique_ptr<kvtransfer::ControlFaults> control_faults;  // null without a plan
   GrpcPrefillClient prefill_client;
   Decoder decoder;
   DecodeService service;
@@ -98,12 +102,15 @@ DecodeWorker::DecodeWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 DecodeWorker::~DecodeWorker() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
+                         kvtransfer::LoadFaults(config.faults));
+  BATON_RETURN_IF_ERROR(kvtransfer::CheckReceiverFaults(faults.frames)) << config.faults.fault_plan;
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
                          engine::ReadModelIdentity(options.model_dir));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
-  auto impl = std::make_unique<Impl>(config, std::move(engine), identity);
+  auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<DecodeWorker> started(new DecodeWorker(std::move(impl)));
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));

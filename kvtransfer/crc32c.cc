@@ -77,20 +77,33 @@ uint32_t Shift(const ShiftTable& table, uint32_t state) {
          table[3][state >> 24];
 }
 
-// Consumes as many triples of blocks as `left` holds.
+void StoreWord(uint64_t word, std::byte* to) { std::memcpy(to, &word, sizeof(word)); }
+
+// Consumes as many triples of blocks as `left` holds; with kCopy they go to `to` as well.
+template <bool kCopy>
 __attribute__((target("sse4.2"))) uint64_t UpdateTriples(uint64_t state, size_t block,
                                                          const ShiftTable& shift,
-                                                         const std::byte** data, size_t* left) {
+                                                         const std::byte** data, size_t* left,
+                                                         std::byte** to) {
   while (*left >= 3 * block) {
     const std::byte* from = *data;
     uint64_t first = state;
     uint64_t second = 0;
     uint64_t third = 0;
-    for (const std::byte* end = from + block; from < end; from += sizeof(uint64_t)) {
-      first = _mm_crc32_u64(first, LoadWord(from));
-      second = _mm_crc32_u64(second, LoadWord(from + block));
-      third = _mm_crc32_u64(third, LoadWord(from + 2 * block));
+    for (size_t at = 0; at < block; at += sizeof(uint64_t)) {
+      const uint64_t a = LoadWord(from + at);
+      const uint64_t b = LoadWord(from + block + at);
+      const uint64_t c = LoadWord(from + 2 * block + at);
+      first = _mm_crc32_u64(first, a);
+      second = _mm_crc32_u64(second, b);
+      third = _mm_crc32_u64(third, c);
+      if constexpr (kCopy) {
+        StoreWord(a, *to + at);
+        StoreWord(b, *to + block + at);
+        StoreWord(c, *to + 2 * block + at);
+      }
     }
+    if constexpr (kCopy) *to += 3 * block;
     state = Shift(shift, static_cast<uint32_t>(first)) ^ second;
     state = Shift(shift, static_cast<uint32_t>(state)) ^ third;
     *data += 3 * block;
@@ -99,13 +112,15 @@ __attribute__((target("sse4.2"))) uint64_t UpdateTriples(uint64_t state, size_t 
   return state;
 }
 
+template <bool kCopy>
 __attribute__((target("sse4.2"))) uint32_t UpdateHardware(uint32_t crc, const std::byte* data,
-                                                          size_t left) {
+                                                          size_t left, std::byte* to) {
   static const ShiftTable long_shift = MakeShiftTable(kLongBlock);
   static const ShiftTable short_shift = MakeShiftTable(kShortBlock);
   uint64_t state = crc;
-  state = UpdateTriples(state, kLongBlock, long_shift, &data, &left);
-  state = UpdateTriples(state, kShortBlock, short_shift, &data, &left);
+  state = UpdateTriples<kCopy>(state, kLongBlock, long_shift, &data, &left, &to);
+  state = UpdateTriples<kCopy>(state, kShortBlock, short_shift, &data, &left, &to);
+  if constexpr (kCopy) std::memcpy(to, data, left);
   for (; left >= sizeof(uint64_t); left -= sizeof(uint64_t), data += sizeof(uint64_t)) {
     state = _mm_crc32_u64(state, LoadWord(data));
   }
@@ -145,11 +160,21 @@ bool HasHardwareCrc32c() {
 
 uint32_t Crc32cHardware(std::span<const std::byte> bytes, uint32_t crc) {
 #if defined(__x86_64__)
-  return ~UpdateHardware(~crc, bytes.data(), bytes.size());
+  return ~UpdateHardware<false>(~crc, bytes.data(), bytes.size(), nullptr);
 #else
   BATON_CHECK(false) << "no CRC-32C instruction; crc " << crc << " over " << bytes.size();
   return 0;
 #endif
+}
+
+uint32_t Crc32cCopy(std::span<const std::byte> bytes, std::byte* to, uint32_t crc) {
+#if defined(__x86_64__)
+  if (HasHardwareCrc32c()) {
+    return ~UpdateHardware<true>(~crc, bytes.data(), bytes.size(), to);
+  }
+#endif
+  std::memcpy(to, bytes.data(), bytes.size());
+  return Crc32cTable({to, bytes.size()}, crc);
 }
 
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc) {

@@ -1,5 +1,6 @@
 #include "kvtransfer/frame.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -95,8 +96,7 @@ absl::Status Wrong(absl::string_view field, Got got, Expected expected) {
       absl::StrCat("frame field ", field, ": ", got, ", expected ", expected));
 }
 
-// What can be told without the checksum.
-absl::Status CheckEnvelope(std::span<const std::byte> frame) {
+absl::Status CheckEnvelope(std::span<const std::byte> frame, uint32_t actual) {
   if (frame.size() < kFrameHeaderBytes) {
     return Wrong("size", frame.size(), absl::StrCat("at least ", kFrameHeaderBytes));
   }
@@ -112,7 +112,6 @@ absl::Status CheckEnvelope(std::span<const std::byte> frame) {
     return Wrong("frame_bytes", bytes, absl::StrCat(frame.size(), " (the bytes that came)"));
   }
   const auto checksum = reader.Get<uint32_t>();
-  const uint32_t actual = Crc32c(frame.subspan(kChecksumEnd), Crc32c(frame.first(kChecksumAt)));
   if (checksum != actual) {
     return Wrong("crc32c", absl::Hex(checksum, absl::kZeroPad8),
                  absl::Hex(actual, absl::kZeroPad8));
@@ -224,8 +223,24 @@ uint64_t PeekSequence(std::span<const std::byte> frame) {
   return Reader(frame.subspan(kSequenceAt)).Get<uint64_t>();
 }
 
-absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame) {
-  if (absl::Status status = CheckEnvelope(frame); !status.ok()) return status;
+uint32_t FrameChecksum(std::span<const std::byte> frame) {
+  if (frame.size() < kFrameHeaderBytes) return 0;
+  return Crc32c(frame.subspan(kChecksumEnd), Crc32c(frame.first(kChecksumAt)));
+}
+
+uint32_t CopyFrame(std::span<const std::byte> frame, std::byte* to) {
+  const size_t head = std::min(frame.size(), kChecksumEnd);
+  std::memcpy(to, frame.data(), head);
+  if (frame.size() < kFrameHeaderBytes) {
+    std::memcpy(to + head, frame.data() + head, frame.size() - head);
+    return 0;
+  }
+  // Of the copied bytes: those of `frame` may change meanwhile.
+  return Crc32cCopy(frame.subspan(kChecksumEnd), to + kChecksumEnd, Crc32c({to, kChecksumAt}));
+}
+
+absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame, uint32_t checksum) {
+  if (absl::Status status = CheckEnvelope(frame, checksum); !status.ok()) return status;
   FrameView view;
   Counts counts;
   if (absl::Status status = ReadHeader(frame, &view.header, &counts); !status.ok()) return status;

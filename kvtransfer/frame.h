@@ -62,9 +62,19 @@ size_t EncodeFrame(const FrameHeader& header, std::span<const Segment> segments,
 // ends of a connection check that they speak of the same frame.
 uint64_t PeekSequence(std::span<const std::byte> frame);
 
-// Parses and verifies bytes that may be anything. DATA_LOSS naming the first field that is wrong
-// (with what it is and what it should be). The view refers to `frame`. Ranges are non-empty and
-// within int64; whether they belong to an attempt is the receiver's question.
-absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame);
+// What the checksum field of a frame must say: of all its bytes but that field. 0 when they are too
+// few for a header.
+uint32_t FrameChecksum(std::span<const std::byte> frame);
+// The same while the frame is copied to `to`.
+uint32_t CopyFrame(std::span<const std::byte> frame, std::byte* to);
+
+// Parses and verifies bytes that may be anything, of which FrameChecksum is `checksum`. DATA_LOSS
+// naming the first field that is wrong (with what it is and what it should be). The view refers to
+// `frame`. Ranges are non-empty and within int64; whether they belong to an attempt is the
+// receiver's question.
+absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame, uint32_t checksum);
+inline absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame) {
+  return DecodeFrame(frame, FrameChecksum(frame));
+}
 
 }  // namespace baton::kvtransfer

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,16 +18,15 @@ class FrameBuffer {
   FrameBuffer& operator=(FrameBuffer&&) noexcept;
   ~FrameBuffer();
 
-  std::span<std::byte> bytes() const { return {memory_.get(), size_}; }
-  RegionId region() const { return region_; }
+  std::span<std::byte> bytes() const { return region_.memory; }
+  RegionId region() const { return region_.id; }
 
  private:
-  FrameBuffer(Transport* transport, std::unique_ptr<std::byte[]> memory, size_t size);
+  FrameBuffer(Transport* transport, const Region& region)
+      : transport_(transport), region_(region) {}
 
   Transport* transport_;
-  std::unique_ptr<std::byte[]> memory_;  // null when moved from
-  size_t size_;
-  RegionId region_ = 0;
+  Region region_;  // id 0 when moved from
 };
 
 // Keeps a few buffers for the next frames: registering memory is slow on some transports. How many

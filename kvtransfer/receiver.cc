@@ -19,7 +19,8 @@ class FrameReceiver final : public Receiver {
 
   absl::Status Expect(LandingSpec spec) override;
   void Abort(const AttemptId& attempt, absl::Status why) override;
-  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) override;
+  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
+                       std::string* detail) override;
   int64_t received_bytes(const AttemptId& attempt) const override;
   ReceiverStats stats() const override;
 
@@ -37,7 +38,7 @@ class FrameReceiver final : public Receiver {
     absl::Status end;
   };
 
-  FrameVerdict Process(std::span<const std::byte> frame, std::string* detail);
+  FrameVerdict Process(std::span<const std::byte> frame, uint32_t checksum, std::string* detail);
   // The attempt that the frame may be written to, entered as a writer, and what to write.
   FrameVerdict Enter(const FrameView& frame, Open** open, std::vector<Landing::Write>* writes,
                      std::string* detail);
@@ -90,16 +91,18 @@ void FrameReceiver::Abort(const AttemptId& attempt, absl::Status why) {
   EndIfQuiet(it->second.get());
 }
 
-FrameVerdict FrameReceiver::OnFrame(std::span<const std::byte> frame, std::string* detail) {
+FrameVerdict FrameReceiver::OnFrame(std::span<const std::byte> frame, uint32_t checksum,
+                                    std::string* detail) {
   detail->clear();
-  const FrameVerdict verdict = Process(frame, detail);
+  const FrameVerdict verdict = Process(frame, checksum, detail);
   MutexLock lock(mutex_);
   ++stats_.frames_by_verdict[static_cast<size_t>(verdict)];
   return verdict;
 }
 
-FrameVerdict FrameReceiver::Process(std::span<const std::byte> frame, std::string* detail) {
-  const absl::StatusOr<FrameView> view = DecodeFrame(frame);
+FrameVerdict FrameReceiver::Process(std::span<const std::byte> frame, uint32_t checksum,
+                                    std::string* detail) {
+  const absl::StatusOr<FrameView> view = DecodeFrame(frame, checksum);
   if (!view.ok()) {
     *detail = std::string(view.status().message());
     return FrameVerdict::kCorrupt;

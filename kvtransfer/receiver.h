@@ -10,6 +10,7 @@
 #include "common/cache_layout.h"
 #include "common/ids.h"
 #include "kvtransfer/executor.h"
+#include "kvtransfer/frame.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/transport.h"
 
@@ -54,9 +55,13 @@ class Receiver {
   // Unknown attempts: no effect.
   virtual void Abort(const AttemptId& attempt, absl::Status why) = 0;
 
-  // For transports: one frame as it came. Blocks while it is verified and written. `detail` says
-  // what is wrong with a frame that is not accepted.
-  virtual FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) = 0;
+  // For transports: one frame as it came, and its FrameChecksum. Blocks while it is verified and
+  // written. `detail` says what is wrong with a frame that is not accepted.
+  virtual FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
+                               std::string* detail) = 0;
+  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) {
+    return OnFrame(frame, FrameChecksum(frame), detail);
+  }
 
   // Bytes verified so far of an open attempt; 0 when unknown.
   virtual int64_t received_bytes(const AttemptId& attempt) const = 0;

@@ -46,6 +46,11 @@ struct TransportCapabilities {
 // Names memory that the transport may read; never zero.
 using RegionId = uint64_t;
 
+struct Region {
+  RegionId id = 0;
+  std::span<std::byte> memory;  // the caller's to write from Register to Release
+};
+
 struct PostRequest {
   uint64_t post = 0;                 // chosen by the caller, unique among its outstanding posts
   std::string_view endpoint;         // the transport's address of the receiver
@@ -73,8 +78,9 @@ class Transport {
   // `wakeup` is called from any thread when Poll has something new. Once, before the first Post.
   virtual void SetWakeup(std::function<void()> wakeup) = 0;
 
-  // Makes memory readable for the transport (pins it, maps it for a device, ...).
-  virtual absl::StatusOr<RegionId> Register(std::span<std::byte> memory) = 0;
+  // Memory of `bytes` that the transport can read: its choice, because some need it pinned, shared
+  // or on a device. At most max_frame_bytes. RESOURCE_EXHAUSTED when there is none left.
+  virtual absl::StatusOr<Region> Register(size_t bytes) = 0;
   // No post of the region may be outstanding.
   virtual void Release(RegionId region) = 0;
 

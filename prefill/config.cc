@@ -17,6 +17,7 @@ void BindPrefillConfig(PrefillConfig& config, ConfigParser& parser) {
              "how long a started prompt waits for its decode worker's grant");
   parser.Add("handoff-timeout", &config.handoff_timeout,
              "how long a computed, granted prompt may take to be received");
+  kvtransfer::BindFaults(config.faults, parser);
 }
 
 }  // namespace baton::prefill

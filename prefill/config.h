@@ -5,12 +5,14 @@
 #include "common/config.h"
 #include "common/rpc/worker_host.h"
 #include "engine/options_config.h"
+#include "kvtransfer/fault/fault_plan.h"
 
 namespace baton::prefill {
 
 struct PrefillConfig {
   rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7001", .metrics_listen = "127.0.0.1:9001"};
   engine::OptionsConfig engine;
+  kvtransfer::FaultConfig faults;
 
   // Affects behaviour.
   int queue_limit = 256;  // prompts that wait to be started

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,20 +31,23 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
   grpc::ServerBidiReactor<v1::PrefillRunRequest, v1::PrefillRunResponse>* Start() {
     // The callbacks own this call; the stream drops them when it is done.
     auto self = shared_from_this();
+    const auto cut = [self](absl::Status why) { self->stream_->Finish(std::move(why)); };
+    const kvtransfer::ControlFaults::Lane<v1::PrefillRunRequest> received(
+        options_.faults, [self](v1::PrefillRunRequest message) { self->OnMessage(message); }, cut);
     stream_ = Stream::Create(
         kMaxQueued,
-        {.on_message = [self](v1::PrefillRunRequest&& message) { self->OnMessage(message); },
-         .on_half_close =
-             [self] {
-               if (self->run_ == 0 || !self->received_) {
-                 self->Abandon(absl::CancelledError("the decode worker left before Received"));
-               }
-             },
+        {.on_message =
+             [received](v1::PrefillRunRequest&& message) { received.Pass(std::move(message)); },
+         .on_half_close = [self, received] { received.Follow([self] { self->OnHalfClose(); }); },
          .on_done =
-             [self](absl::Status status) {
+             [self, received](absl::Status status) {
                if (status.ok()) status = absl::CancelledError("the stream has ended");
-               self->Abandon(std::move(status));
+               received.End([self, status] { self->Abandon(status); });
              }});
+    sent_.emplace(
+        options_.faults,
+        [stream = stream_](v1::PrefillRunResponse message) { stream->Write(std::move(message)); },
+        [stream = stream_](absl::Status why) { stream->Finish(std::move(why)); });
     return stream_->reactor();
   }
 
@@ -51,13 +55,13 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
     v1::PrefillRunResponse response;
     response.mutable_accepted()->set_prefill_incarnation(options_.incarnation);
     response.mutable_accepted()->set_queue_depth(static_cast<uint32_t>(queue_depth));
-    stream_->Write(std::move(response));
+    sent_->Pass(std::move(response));
   }
 
   void Started(int64_t handoff_bytes) override {
     v1::PrefillRunResponse response;
     response.mutable_started()->set_handoff_bytes(handoff_bytes);
-    stream_->Write(std::move(response));
+    sent_->Pass(std::move(response));
   }
 
   void Finished(const FinishedInfo& info) override {
@@ -67,12 +71,20 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
     finished->set_payload_bytes(info.payload_bytes);
     finished->set_queue_us(Microseconds(info.queued));
     finished->set_compute_us(Microseconds(info.computed));
-    stream_->Write(std::move(response));
+    sent_->Pass(std::move(response));
   }
 
-  void End(absl::Status status) override { stream_->Finish(std::move(status)); }
+  void End(absl::Status status) override {
+    sent_->Follow([stream = stream_, status] { stream->Finish(status); });
+  }
 
  private:
+  void OnHalfClose() {
+    if (run_ == 0 || !received_) {
+      Abandon(absl::CancelledError("the decode worker left before Received"));
+    }
+  }
+
   void OnMessage(v1::PrefillRunRequest& message) {
     absl::Status status = Handle(message);
     if (status.ok()) return;
@@ -148,6 +160,7 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
   const PrefillServiceOptions& options_;
   Prefiller& prefiller_;
   std::shared_ptr<Stream> stream_;
+  std::optional<kvtransfer::ControlFaults::Lane<v1::PrefillRunResponse>> sent_;  // set by Start
   Prefiller::RunId run_ = 0;  // 0 until Open was accepted; callbacks only, as is received_
   bool received_ = false;
 };

@@ -4,14 +4,16 @@
 
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/ids.h"
+#include "kvtransfer/fault/control_faults.h"
 #include "prefill/prefiller.h"
 
 namespace baton::prefill {
 
 struct PrefillServiceOptions {
   Incarnation incarnation = 0;
-  uint64_t semantics_hash = 0;  // of the manifest
-  std::string transport;        // the one that grants may name
+  uint64_t semantics_hash = 0;                        // of the manifest
+  std::string transport;                              // the one that grants may name
+  const kvtransfer::ControlFaults* faults = nullptr;  // outlives every call; none: nullptr
 };
 
 // Prefill.Run on the wire: turns messages into calls of the Prefiller and back.

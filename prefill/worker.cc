@@ -7,6 +7,8 @@
 #include "common/status_macros.h"
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
+#include "kvtransfer/fault/control_faults.h"
+#include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/grpc/handshake.h"
 #include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/manifest.h"
@@ -42,20 +44,28 @@ PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnatio
   return options;
 }
 
+std::unique_ptr<kvtransfer::Transport> MakeTransport(const kvtransfer::FaultPlanFile& faults) {
+  std::unique_ptr<kvtransfer::Transport> transport = kvtransfer::MakeGrpcTransport();
+  if (!faults.frames.active) return transport;
+  return kvtransfer::WithFaults(std::move(transport), kvtransfer::PlannedFaults(faults.frames));
+}
+
 }  // namespace
 
 // Members are destroyed from the last to the first: who calls goes before who is called.
 struct PrefillWorker::Impl {
-  Impl(const PrefillConfig& config, std::unique_ptr<engine::Engine> loaded,
-       const engine::ModelIdentity& identity)
+  Impl(const PrefillConfig& config, const kvtransfer::FaultPlanFile& faults,
+       std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
         manifest(MakeManifest(*engine, identity)),
         host(config.host, "prefill"),
-        sender(kvtransfer::MakeSender({}, kvtransfer::MakeGrpcTransport())),
+        control_faults(kvtransfer::ControlFaults::Make(faults.control)),
+        sender(kvtransfer::MakeSender({}, MakeTransport(faults))),
         prefiller(MakeOptions(config, host.incarnation()), *engine, *sender, host.metrics()),
         service({.incarnation = host.incarnation(),
                  .semantics_hash = kvtransfer::SemanticsHash(manifest),
-                 .transport = kTransport},
+                 .transport = kTransport,
+                 .faults = control_faults.get()},
                 prefiller) {}
 
   rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
@@ -63,6 +73,7 @@ struct PrefillWorker::Impl {
   const std::unique_ptr<engine::Engine> engine;
   const kvtransfer::Manifest manifest;
   rpc::WorkerHost host;
+  const std::unique_ptr<kvtransfer::ControlFaults> control_faults;  // null without a plan
   const std::unique_ptr<kvtransfer::Sender> sender;
   Prefiller prefiller;
   PrefillService service;
@@ -94,12 +105,14 @@ PrefillWorker::PrefillWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 PrefillWorker::~PrefillWorker() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const PrefillConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
+                         kvtransfer::LoadFaults(config.faults));
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
                          engine::ReadModelIdentity(options.model_dir));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
-  auto impl = std::make_unique<Impl>(config, std::move(engine), identity);
+  auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<PrefillWorker> started(new PrefillWorker(std::move(impl)));
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));

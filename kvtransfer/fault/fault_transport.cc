@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -34,9 +33,7 @@ class FaultTransport final : public Transport {
     wakeup_ = wakeup;
     inner_->SetWakeup(std::move(wakeup));
   }
-  absl::StatusOr<RegionId> Register(std::span<std::byte> memory) override {
-    return inner_->Register(memory);
-  }
+  absl::StatusOr<Region> Register(size_t bytes) override { return inner_->Register(bytes); }
   void Release(RegionId region) override { inner_->Release(region); }
 
   void Post(const PostRequest& request) override;
@@ -51,9 +48,8 @@ class FaultTransport final : public Transport {
     bool held = false;
     Clock::TimePoint release;           // when held
     std::vector<uint64_t> inner_posts;  // outstanding below
-    std::vector<std::byte> copy;        // of a corrupted frame
-    RegionId copy_region = 0;
-    bool answered = false;  // `answer` is the outcome once nothing is outstanding below
+    RegionId copy = 0;                  // region of a corrupted frame's copy
+    bool answered = false;              // `answer` is the outcome once nothing is outstanding below
     Completion answer;
   };
   using PendingMap = std::map<uint64_t, Pending>;  // ordered: the same run every time
@@ -95,6 +91,8 @@ void FaultTransport::Post(const PostRequest& request) {
       return;
     case Kind::kCut:
       return Cut(pending.endpoint);
+    case Kind::kFail:
+      return EndWith(pending, absl::UnavailableError("failed by the fault plan"));
     case Kind::kStall:
       stalled = std::max(stalled, now + pending.fault.duration);
       break;
@@ -137,13 +135,14 @@ void FaultTransport::ForwardOnce(Pending& pending, RegionId region,
 }
 
 void FaultTransport::ForwardCorrupt(Pending& pending) {
-  pending.copy.assign(pending.request.frame.begin(), pending.request.frame.end());
-  const uint64_t bit = pending.fault.bit % (pending.copy.size() * 8);
-  pending.copy[bit / 8] ^= std::byte{1} << (bit % 8);
-  absl::StatusOr<RegionId> region = inner_->Register(pending.copy);
-  if (!region.ok()) return EndWith(pending, region.status());
-  pending.copy_region = *region;
-  ForwardOnce(pending, *region, pending.copy);
+  const std::span<const std::byte> frame = pending.request.frame;
+  const absl::StatusOr<Region> copy = inner_->Register(frame.size());
+  if (!copy.ok()) return EndWith(pending, copy.status());
+  pending.copy = copy->id;
+  std::copy(frame.begin(), frame.end(), copy->memory.begin());
+  const uint64_t bit = pending.fault.bit % (frame.size() * 8);
+  copy->memory[bit / 8] ^= std::byte{1} << (bit % 8);
+  ForwardOnce(pending, copy->id, copy->memory);
 }
 
 std::vector<Completion> FaultTransport::Poll() {
@@ -206,7 +205,7 @@ void FaultTransport::CompleteIfQuiet(uint64_t post) {
   const auto it = pending_.find(post);
   Pending& pending = it->second;
   if (!pending.answered || !pending.inner_posts.empty()) return;
-  if (pending.copy_region != 0) inner_->Release(pending.copy_region);
+  if (pending.copy != 0) inner_->Release(pending.copy);
   pending.answer.post = post;
   done_.push_back(std::move(pending.answer));
   pending_.erase(it);
@@ -215,28 +214,12 @@ void FaultTransport::CompleteIfQuiet(uint64_t post) {
 
 }  // namespace
 
+FaultPlan PlannedFaults(PlaneFaults plane) {
+  return [dice = FaultDice(std::move(plane))](const PostRequest&) mutable { return dice.Next(); };
+}
+
 FaultPlan RandomFaults(const FaultRates& rates, uint64_t seed) {
-  return [rates, random = std::mt19937_64(seed)](const PostRequest& request) mutable {
-    const std::pair<Kind, double> kinds[] = {
-        {Kind::kDrop, rates.drop},           {Kind::kDropAnswer, rates.drop_answer},
-        {Kind::kDelay, rates.delay},         {Kind::kReorder, rates.reorder},
-        {Kind::kDuplicate, rates.duplicate}, {Kind::kCorrupt, rates.corrupt},
-        {Kind::kStall, rates.stall},         {Kind::kCut, rates.cut},
-    };
-    Fault fault;
-    double roll = std::uniform_real_distribution<double>(0, 1)(random);
-    for (const auto& [kind, rate] : kinds) {
-      roll -= rate;
-      if (roll >= 0) continue;
-      fault.kind = kind;
-      break;
-    }
-    // Drawn whatever the kind, so that a rate changes the kinds and not the rest of the sequence.
-    const auto longest = static_cast<uint64_t>(rates.max_duration.count());
-    fault.duration = std::chrono::nanoseconds(1 + random() % std::max<uint64_t>(longest, 1));
-    fault.bit = random() % std::max<uint64_t>(request.frame.size() * 8, 1);
-    return fault;
-  };
+  return PlannedFaults({.rates = rates, .seed = seed});
 }
 
 std::unique_ptr<Transport> WithFaults(std::unique_ptr<Transport> transport, FaultPlan plan,

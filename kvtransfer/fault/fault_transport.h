@@ -1,11 +1,11 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "common/clock.h"
+#include "kvtransfer/fault/fault.h"
 #include "kvtransfer/transport.h"
 
 // Role: a decorator that does to frames what networks, peers and memory do to them.
@@ -14,39 +14,10 @@
 
 namespace baton::kvtransfer {
 
-struct Fault {
-  enum class Kind {
-    kNone,
-    kDrop,        // not delivered, no answer until cancelled
-    kDropAnswer,  // delivered, no answer until cancelled
-    kDelay,       // held for `duration`
-    kReorder,     // held until another frame has gone to the endpoint, or for `duration`
-    kDuplicate,   // delivered twice; the first answer counts
-    kCorrupt,     // one bit is flipped; `bit` counts from the start of the frame, modulo its size
-    kStall,       // from this frame on the endpoint hears nothing for `duration`
-    kCut,         // the connection breaks: all that is outstanding at the endpoint is UNAVAILABLE
-  };
-  Kind kind = Kind::kNone;
-  std::chrono::nanoseconds duration{0};
-  uint64_t bit = 0;
-};
-
 // Asked once for every post, in order.
 using FaultPlan = std::function<Fault(const PostRequest& request)>;
 
-// Probabilities of each kind, together at most 1; durations are uniform up to `max_duration`.
-struct FaultRates {
-  double drop = 0;
-  double drop_answer = 0;
-  double delay = 0;
-  double reorder = 0;
-  double duplicate = 0;
-  double corrupt = 0;
-  double stall = 0;
-  double cut = 0;
-  std::chrono::nanoseconds max_duration = std::chrono::milliseconds(100);
-};
-
+FaultPlan PlannedFaults(PlaneFaults plane);
 // The same seed and rates yield the same faults in the same order.
 FaultPlan RandomFaults(const FaultRates& rates, uint64_t seed);
 

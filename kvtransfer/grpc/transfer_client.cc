@@ -15,6 +15,7 @@
 #include "kvtransfer/frame.h"
 #include "kvtransfer/grpc/limits.h"
 #include "kvtransfer/grpc/verdict_proto.h"
+#include "kvtransfer/host_regions.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -166,9 +167,8 @@ class GrpcTransport final : public Transport {
     streams_->completions().SetWakeup(std::move(wakeup));
   }
 
-  // Frames are copied into messages: there is nothing to register.
-  absl::StatusOr<RegionId> Register(std::span<std::byte>) override { return RegionId{1}; }
-  void Release(RegionId) override {}
+  absl::StatusOr<Region> Register(size_t bytes) override { return regions_.Register(bytes); }
+  void Release(RegionId region) override { regions_.Release(region); }
 
   void Post(const PostRequest& request) override {
     BATON_CHECK(request.frame.size() <= kMaxGrpcFrameBytes) << request.frame.size();
@@ -187,6 +187,7 @@ class GrpcTransport final : public Transport {
   const TransportCapabilities capabilities_{.name = "grpc",
                                             .max_frame_bytes = kMaxGrpcFrameBytes,
                                             .max_frames_in_flight = kMaxUnansweredFrames};
+  HostRegions regions_;
   const std::shared_ptr<Streams> streams_ = std::make_shared<Streams>();
 };
 

@@ -8,6 +8,7 @@
 #include "common/gate.h"
 #include "common/mutex.h"
 #include "kvtransfer/completion_queue.h"
+#include "kvtransfer/host_regions.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -109,7 +110,6 @@ class LoopbackTransport final : public Transport {
       : deliveries_(deliveries), routes_(std::move(routes)) {}
   ~LoopbackTransport() override {
     BATON_CHECK(outstanding_->empty()) << "destroyed with posts outstanding";
-    BATON_CHECK(regions_.empty()) << regions_.size() << " regions were not released";
     outstanding_->completions().SetWakeup(nullptr);
   }
 
@@ -119,17 +119,11 @@ class LoopbackTransport final : public Transport {
     outstanding_->completions().SetWakeup(std::move(wakeup));
   }
 
-  absl::StatusOr<RegionId> Register(std::span<std::byte> memory) override {
-    regions_[++last_region_] = memory;
-    return last_region_;
-  }
-
-  void Release(RegionId region) override {
-    BATON_CHECK(regions_.erase(region) == 1) << "region " << region << " is not registered";
-  }
+  absl::StatusOr<Region> Register(size_t bytes) override { return regions_.Register(bytes); }
+  void Release(RegionId region) override { regions_.Release(region); }
 
   void Post(const PostRequest& request) override {
-    const std::span<std::byte> region = regions_.at(request.region);
+    const std::span<std::byte> region = regions_.Memory(request.region);
     BATON_CHECK(request.frame.data() >= region.data() &&
                 request.frame.data() + request.frame.size() <= region.data() + region.size())
         << "post " << request.post << " lies outside region " << request.region;
@@ -150,8 +144,7 @@ class LoopbackTransport final : public Transport {
   Executor* const deliveries_;
   const std::shared_ptr<LoopbackNetwork::Routes> routes_;
   const std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
-  absl::flat_hash_map<RegionId, std::span<std::byte>> regions_;
-  RegionId last_region_ = 0;
+  HostRegions regions_;
 };
 
 }  // namespace

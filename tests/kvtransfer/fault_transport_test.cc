@@ -26,7 +26,7 @@ class RecordingReceiver final : public Receiver {
  public:
   absl::Status Expect(LandingSpec) override { return absl::OkStatus(); }
   void Abort(const AttemptId&, absl::Status) override {}
-  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string*) override {
+  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t, std::string*) override {
     frames_.emplace_back(frame.begin(), frame.end());
     return FrameVerdict::kAccepted;
   }
@@ -50,9 +50,10 @@ class FaultTransportTest : public ::testing::Test {
     EXPECT_THAT(network_.Attach("a", &receiver_), IsOk());
     EXPECT_THAT(network_.Attach("b", &other_), IsOk());
     transport_->SetWakeup([this] { ++wakeups_; });
-    auto region = transport_->Register(memory_);
+    auto region = transport_->Register(256);
     EXPECT_THAT(region, IsOk());
-    region_ = *region;
+    region_ = region->id;
+    memory_ = region->memory;
   }
   ~FaultTransportTest() override { transport_->Release(region_); }
 
@@ -63,7 +64,7 @@ class FaultTransportTest : public ::testing::Test {
     transport_->Post({.post = post,
                       .endpoint = endpoint,
                       .region = region_,
-                      .frame = std::span(memory_).subspan(4 * post, 4)});
+                      .frame = memory_.subspan(4 * post, 4)});
   }
   std::vector<uint64_t> PollPosts() {
     std::vector<uint64_t> posts;
@@ -71,7 +72,7 @@ class FaultTransportTest : public ::testing::Test {
     return posts;
   }
 
-  std::vector<std::byte> memory_ = std::vector<std::byte>(256);
+  std::span<std::byte> memory_;
   FakeClock clock_;
   InlineExecutor inline_;
   LoopbackNetwork network_{&inline_};
@@ -219,14 +220,12 @@ TEST(LoopbackTest, CancelledDeliveriesNeverTouchTheFrame) {
   RecordingReceiver receiver;
   ASSERT_THAT(network.Attach("a", &receiver), IsOk());
   auto transport = network.Connect();
-  auto memory = std::make_unique<std::byte[]>(8);
-  BATON_ASSERT_OK_AND_ASSIGN(const RegionId region, transport->Register({memory.get(), 8}));
-  transport->Post({.post = 1, .endpoint = "a", .region = region, .frame = {memory.get(), 8}});
+  BATON_ASSERT_OK_AND_ASSIGN(const Region region, transport->Register(8));
+  transport->Post({.post = 1, .endpoint = "a", .region = region.id, .frame = region.memory});
   EXPECT_THAT(transport->Poll(), IsEmpty());
   transport->Cancel(1);
   EXPECT_THAT(transport->Poll(), SizeIs(1));
-  transport->Release(region);
-  memory.reset();
+  transport->Release(region.id);  // frees the memory
   transport.reset();
   deliveries.RunAll();
   EXPECT_THAT(receiver.frames(), IsEmpty());

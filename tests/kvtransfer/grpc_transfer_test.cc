@@ -202,8 +202,8 @@ TEST(GrpcTransferTest, APeerThatDiesFailsItsPostsAndItsSuccessorIsReachedAgain) 
 }
 
 TEST(GrpcTransferTest, CancelBreaksAStuckStreamAndTheNextPostOpensAnother) {
+  Barrier barrier;  // outlives the thread that it stops
   Server server;
-  Barrier barrier;
   server.transfer_thread.Run([&barrier] { barrier.Wait(); });
   testing::FakeClock clock;
   auto sender = MakeSender({}, MakeGrpcTransport(), clock);
@@ -290,8 +290,8 @@ TEST(GrpcTransferTest, AnswersGarbageInOrderAndEndsWithTheClient) {
 }
 
 TEST(GrpcTransferTest, CutsOffAClientThatSendsMoreThanItMay) {
+  Barrier barrier;  // outlives the thread that it stops
   Server server;
-  Barrier barrier;
   server.transfer_thread.Run([&barrier] { barrier.Wait(); });
   RawStream stream(server.endpoint());
   for (int i = 0; i <= kMaxUnansweredFrames; ++i) stream.Send("x");

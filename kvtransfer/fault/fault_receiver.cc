@@ -1,0 +1,92 @@
+#include "kvtransfer/fault/fault_receiver.h"
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/mutex.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+using Kind = Fault::Kind;
+
+class FaultReceiver final : public Receiver {
+ public:
+  FaultReceiver(std::unique_ptr<Receiver> inner, PlaneFaults plane)
+      : inner_(std::move(inner)), dice_(std::move(plane)) {}
+
+  absl::Status Expect(LandingSpec spec) override { return inner_->Expect(std::move(spec)); }
+  void Abort(const AttemptId& attempt, absl::Status why) override {
+    inner_->Abort(attempt, std::move(why));
+  }
+  int64_t received_bytes(const AttemptId& attempt) const override {
+    return inner_->received_bytes(attempt);
+  }
+  ReceiverStats stats() const override { return inner_->stats(); }
+
+  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
+                       std::string* detail) override {
+    const Fault fault = Roll();
+    switch (fault.kind) {
+      case Kind::kDelay:
+      case Kind::kStall:
+        std::this_thread::sleep_for(fault.duration);
+        break;
+      case Kind::kDuplicate:
+        inner_->OnFrame(frame, checksum, detail);
+        break;
+      case Kind::kFail:
+        *detail = "failed by the fault plan";
+        return FrameVerdict::kRejected;
+      case Kind::kCorrupt: {
+        if (frame.empty()) break;
+        std::vector<std::byte> copy(frame.begin(), frame.end());
+        const uint64_t bit = fault.bit % (copy.size() * 8);
+        copy[bit / 8] ^= std::byte{1} << (bit % 8);
+        return inner_->OnFrame(copy, detail);
+      }
+      default:
+        break;
+    }
+    return inner_->OnFrame(frame, checksum, detail);
+  }
+
+ private:
+  Fault Roll() {
+    MutexLock lock(mutex_);
+    return dice_.Next();
+  }
+
+  const std::unique_ptr<Receiver> inner_;
+  Mutex mutex_;
+  FaultDice dice_ ABSL_GUARDED_BY(mutex_);
+};
+
+bool HasOnlyOurs(const PlaneFaults& plane) {
+  const FaultRates& rates = plane.rates;
+  if (rates.drop + rates.drop_answer + rates.reorder + rates.cut > 0) return false;
+  for (const NthFault& nth : plane.at) {
+    if (nth.fault.kind == Kind::kDrop || nth.fault.kind == Kind::kDropAnswer ||
+        nth.fault.kind == Kind::kReorder || nth.fault.kind == Kind::kCut) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::Status CheckReceiverFaults(const PlaneFaults& plane) {
+  if (HasOnlyOurs(plane)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "frames: drop, drop-answer, reorder and cut are faults of a prefill worker, which sends "
+      "them; a decode worker has delay, stall, corrupt, duplicate and fail");
+}
+
+std::unique_ptr<Receiver> WithFaults(std::unique_ptr<Receiver> receiver, const PlaneFaults& plane) {
+  if (!plane.active) return receiver;
+  return std::make_unique<FaultReceiver>(std::move(receiver), plane);
+}
+
+}  // namespace baton::kvtransfer
