@@ -39,7 +39,7 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, const ModelConfig& 
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
   const auto tokens = static_cast<int64_t>(prompt.size());
   if (tokens + 1 > max_sequence_tokens) {
-    return absl::InvalidArgumentError(
+    return absl::OutOfRangeError(
         absl::StrCat("the prompt has ", tokens, " tokens; with one output token it exceeds the ",
                      max_sequence_tokens, " that a sequence can have here"));
   }
@@ -85,6 +85,8 @@ int64_t Sequence::reserved_tokens() const {
   return state_->pages.size() * state_->storage.geometry().options.page_tokens;
 }
 
+std::span<const int32_t> Sequence::page_ids() const { return state_->pages.ids(); }
+
 SequenceRecords& Sequence::records() { return *state_->records; }
 
 int64_t Engine::Impl::max_sequence_tokens() const {
@@ -121,7 +123,8 @@ absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,
 
 absl::StatusOr<std::unique_ptr<Sequence>> Engine::NewSequence(std::vector<int32_t> prompt,
                                                               const SamplingParams& sampling,
-                                                              int64_t reserve_tokens) {
+                                                              int64_t reserve_tokens,
+                                                              PrefixUse use) {
   BATON_RETURN_IF_ERROR(CheckRequest(prompt, sampling));
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
   if (reserve_tokens < prompt_tokens) {
@@ -132,10 +135,14 @@ absl::StatusOr<std::unique_ptr<Sequence>> Engine::NewSequence(std::vector<int32_
       std::min(reserve_tokens, impl_->LimitsOf(prompt_tokens).MaxTokens(sampling));
   auto state = std::make_unique<Sequence::State>(*impl_->storage, impl_->ledger,
                                                  geometry().PagesFor(max_sequence_tokens()));
-  BATON_ASSIGN_OR_RETURN(state->slot,
-                         impl_->ledger.Open(geometry().PagesFor(tokens), state->pages));
+  BATON_ASSIGN_OR_RETURN(
+      const CacheLedger::Opening opening,
+      impl_->ledger.Open(prompt, use, geometry().PagesFor(tokens), state->pages));
+  state->slot = opening.slot;
   state->records = impl_->backend->NewRecords(*impl_->storage, state->pages, state->slot);
-  return std::unique_ptr<Sequence>(new Sequence(std::move(prompt), sampling, std::move(state)));
+  std::unique_ptr<Sequence> sequence(new Sequence(std::move(prompt), sampling, std::move(state)));
+  impl_->Begin(*sequence, use, opening);
+  return sequence;
 }
 
 absl::Status Engine::Grow(Sequence& sequence, int64_t tokens) {
@@ -152,6 +159,10 @@ void Engine::AdoptHandoff(Sequence& sequence, int32_t first_token) {
   sequence.computed_ = sequence.prompt_tokens_;
   sequence.tokens_.push_back(first_token);
   sequence.state_->mtp_rows = sequence.prompt_tokens_ - 1;
+  sequence.state_->forwarded = sequence.prompt_tokens_;
+  // Others may share its full pages from now on. The state there is in the past of its rings.
+  impl_->ledger.Keep(std::span(sequence.tokens_).first(sequence.prompt_tokens_),
+                     sequence.state_->pages, nullptr);
 }
 
 StepOutput::Finish Engine::FinishOf(const Sequence& sequence) const {
@@ -165,6 +176,7 @@ int64_t Engine::PositionsAfterDecode(const Sequence& sequence) const {
 }
 
 CacheUsage Engine::usage() const { return impl_->ledger.usage(); }
+int64_t Engine::prefix_pages_evicted() const { return impl_->ledger.prefix_pages_evicted(); }
 absl::Status Engine::AuditCache() const { return impl_->ledger.Audit(); }
 const ModelConfig& Engine::model_config() const { return impl_->model->config(); }
 const CacheGeometry& Engine::geometry() const { return impl_->geometry(); }

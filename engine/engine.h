@@ -26,6 +26,7 @@ struct EngineOptions {
   CacheOptions cache;
   ForwardOptions forward;
   int draft_tokens = 1;  // MTP tokens drafted a decode step: 0 to rollback_rows - 1, 0 without MTP
+  PrefixLimits prefix;   // of the prefix cache; off by default
 };
 
 // What a step does for one sequence: computes the next `tokens` positions of the prompt (a chunk),
@@ -54,24 +55,34 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   ~Engine();
 
-  // What NewSequence refuses with INVALID_ARGUMENT, whatever is free. Thread-safe.
+  // What NewSequence refuses whatever is free. Thread-safe.
   absl::Status CheckRequest(const std::vector<int32_t>& prompt,
                             const SamplingParams& sampling) const;
   // Reserves a state slot and pages for `reserve_tokens` (>= prompt) at once, or fails with
   // RESOURCE_EXHAUSTED and holds nothing; no more is reserved than the sequence can come to have.
-  // INVALID_ARGUMENT: a prompt that is empty, has an id outside the vocabulary, or with one output
-  // token exceeds max_sequence_tokens(); sampling parameters out of range.
-  // A sequence that was preempted goes on as a new one: all its tokens are the prompt, max_tokens
-  // and min_tokens are less what it had generated. Its output is the same.
+  // INVALID_ARGUMENT: a prompt that is empty or has an id outside the vocabulary, sampling
+  // parameters out of range. OUT_OF_RANGE: a prompt that with one output token exceeds
+  // max_sequence_tokens(); an engine with more pages may take it. What the prefix cache has of the
+  // prompt is not computed, or not received, again: see PrefixUse and cached_tokens(). The output
+  // is the same, bit for bit. A sequence that was preempted goes on as a new one: all its tokens
+  // are the prompt, max_tokens and min_tokens are less what it had generated. Its output is the
+  // same.
   absl::StatusOr<std::unique_ptr<Sequence>> NewSequence(std::vector<int32_t> prompt,
                                                         const SamplingParams& sampling,
-                                                        int64_t reserve_tokens);
+                                                        int64_t reserve_tokens,
+                                                        PrefixUse use = PrefixUse::kCompute);
+  // From which position NewSequence would let a prompt be computed now. Nothing is held: a hint.
+  int64_t FindPrefix(const std::vector<int32_t>& prompt) const;
+  // Instead of destroying a sequence: if its prompt is computed, all that it has computed stays in
+  // the prefix cache, as far as the limits go.
+  void Retire(std::unique_ptr<Sequence> sequence);
   // Reserves pages up to `tokens`, at most what the sequence can come to have; RESOURCE_EXHAUSTED
   // leaves it as it was.
   absl::Status Grow(Sequence& sequence, int64_t tokens);
 
-  // The state after a hand-off of the whole prompt: every live record of prompt_tokens() has been
-  // scattered into records(), and the prefill worker sampled `first_token`.
+  // The state after a hand-off of the whole prompt: every live record of prompt_tokens(), but for
+  // the entries of cached_tokens(), has been scattered into records(), and the prefill worker
+  // sampled `first_token`.
   void AdoptHandoff(Sequence& sequence, int32_t first_token);
   // Whether the sequence is finished by what it holds already (a first token that stops it).
   StepOutput::Finish FinishOf(const Sequence& sequence) const;
@@ -84,8 +95,9 @@ class Engine {
   // computed() + draft_tokens + 1, less where max_tokens or the context is nearer.
   int64_t PositionsAfterDecode(const Sequence& sequence) const;
 
-  CacheUsage usage() const;  // thread-safe
-  // INTERNAL naming a page or slot that is neither free nor held by exactly one sequence.
+  CacheUsage usage() const;              // thread-safe
+  int64_t prefix_pages_evicted() const;  // since the start; thread-safe
+  // INTERNAL naming a page or slot that is neither free nor held by whom it says.
   // Thread-safe; takes a look at every page, so for idle times and tests.
   absl::Status AuditCache() const;
   const ModelConfig& model_config() const;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/cache/ledger.h"
 #include "engine/cache/page_list.h"
@@ -13,7 +14,7 @@
 #include "engine/sampler/sampler.h"
 #include "engine/sequence.h"
 
-// What engine.cc and step.cc share; nobody else includes it.
+// What engine.cc, prefix.cc and step.cc share; nobody else includes it.
 
 namespace baton::engine {
 
@@ -25,13 +26,18 @@ struct Engine::Impl {
         backend(std::move(backend)),
         model(std::move(model)),
         storage(std::move(storage)),
-        ledger(geometry().options.pages, geometry().options.slots) {}
+        layout(geometry().layout()),
+        ledger({.pages = geometry().options.pages,
+                .slots = geometry().options.slots,
+                .page_tokens = geometry().options.page_tokens,
+                .prefix = options.prefix}) {}
 
   const EngineOptions options;
   const std::string model_hash;
   const std::unique_ptr<Backend> backend;
   const std::unique_ptr<Model> model;
   const std::unique_ptr<CacheStorage> storage;
+  const CacheLayout layout;
   CacheLedger ledger;
   Sampler sampler;
 
@@ -42,6 +48,10 @@ struct Engine::Impl {
             .max_context = max_sequence_tokens(),
             .eos_token_id = model->config().eos_token_id};
   }
+  // prefix.cc: what sequences begin from, and what they leave.
+  void Begin(Sequence& sequence, PrefixUse use, const CacheLedger::Opening& opening);
+  void Keep(const Sequence& sequence, int64_t tokens);
+  bool CatchUpMtpRows(Sequence& sequence);
   // Drafts the next decode step of a sequence verifies: none beyond its last token.
   int64_t DraftsFor(int64_t tokens, int64_t max_tokens) const;
 };
@@ -62,6 +72,10 @@ struct Sequence::State {
   // Row t needs token t + 1, so it is at most computed and may lag behind by what the last decode
   // step verified; X of those rows lies in the carry ring.
   int64_t mtp_rows = 0;
+  // The end of the last forward pass: rows of rejected drafts count, for they are in the rings.
+  int64_t forwarded = 0;
+  // Positions of the prompt at which its state is to be kept; ascending, not reached yet.
+  std::vector<int64_t> boundaries;
 };
 
 }  // namespace baton::engine

@@ -30,6 +30,10 @@ class Sequence {
   // Positions [0, computed) have their cache rows. Decode keeps computed == tokens().size() - 1.
   int64_t computed() const { return computed_; }
   const SamplingParams& sampling() const { return sampling_; }
+  // Positions whose entries were found in the prefix cache when the sequence began.
+  int64_t cached_tokens() const { return cached_tokens_; }
+  // Its page table. Full pages may be other sequences' too; they are never written again.
+  std::span<const int32_t> page_ids() const;
   // Tokens that pages are reserved for, whole pages; computing past it needs Engine::Grow first.
   int64_t reserved_tokens() const;
 
@@ -44,6 +48,7 @@ class Sequence {
   std::vector<int32_t> tokens_;
   const int64_t prompt_tokens_;
   int64_t computed_ = 0;
+  int64_t cached_tokens_ = 0;
   const SamplingParams sampling_;
   const std::unique_ptr<State> state_;
 };

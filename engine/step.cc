@@ -18,6 +18,7 @@ class Engine::StepRun {
   void Forward();
   std::vector<StepOutput> Sample();
   void WritePromptMtpRows();
+  void KeepBoundaries();
 
  private:
   struct Work {
@@ -31,13 +32,15 @@ class Engine::StepRun {
     int64_t drafts_wanted = 0;
     std::vector<BFloat16> streams;  // input of the next MTP call
 
-    // Of a prompt only the rows that its first generated token attends get MTP rows: the window
-    // before it. The first of them among those computed; == computes.size() if there are none.
+    // Of a prompt only those rows get MTP rows that its first generated token attends, or that of a
+    // sequence which begins at the next boundary: the window before it. The first of them among
+    // those computed; == computes.size() if there are none.
     int FirstPromptMtpRow() const {
       const std::ptrdiff_t rows = std::ssize(computes);
       if (decodes) return static_cast<int>(rows);
-      const int64_t window = limits.prompt_tokens - ModelConfig::kWindow - start;
-      return static_cast<int>(std::clamp<int64_t>(window, 0, rows));
+      const std::vector<int64_t>& boundaries = sequence->state_->boundaries;
+      const int64_t end = boundaries.empty() ? limits.prompt_tokens : boundaries.front();
+      return static_cast<int>(std::clamp<int64_t>(end - ModelConfig::kWindow - start, 0, rows));
     }
     std::span<const int32_t> drafts() const {
       return decodes ? std::span(computes).subspan(1) : std::span<const int32_t>();
@@ -169,7 +172,8 @@ void Engine::StepRun::Forward() {
   batch.reserve(work_.size());
   for (const Work& work : work_) {
     const auto rows = static_cast<int>(work.computes.size());
-    const Sequence::State& state = *work.sequence->state_;
+    Sequence::State& state = *work.sequence->state_;
+    state.forwarded = work.start + rows;
     batch.push_back({.tokens = work.computes,
                      .start = work.start,
                      .pages = state.pages.ids(),
@@ -238,13 +242,37 @@ void Engine::StepRun::WritePromptMtpRows() {
   if (!batch.empty()) engine_.model->ForwardMtp(batch, *engine_.storage);
 }
 
+void Engine::StepRun::KeepBoundaries() {
+  for (const Work& work : work_) {
+    std::vector<int64_t>& boundaries = work.sequence->state_->boundaries;
+    if (boundaries.empty() || boundaries.front() != work.sequence->computed_) continue;
+    engine_.Keep(*work.sequence, boundaries.front());
+    boundaries.erase(boundaries.begin());
+  }
+}
+
+// A chunk that crosses a boundary is computed in two parts: its state is only there in between.
 std::vector<StepOutput> Engine::Step(std::span<const StepItem> items) {
   if (items.empty()) return {};
+  std::vector<StepItem> before;
+  std::vector<StepItem> rest(items.begin(), items.end());
+  for (StepItem& item : rest) {
+    const std::vector<int64_t>& boundaries = item.sequence->state_->boundaries;
+    const int64_t computed = item.sequence->computed_;
+    if (boundaries.empty() || boundaries.front() >= computed + item.tokens) continue;
+    before.push_back({item.sequence, static_cast<int32_t>(boundaries.front() - computed)});
+    item.tokens -= before.back().tokens;
+  }
+  if (!before.empty()) {
+    Step(before);  // of prompts that go on: nothing is sampled
+    return Step(rest);
+  }
   StepRun run(*impl_, items);
   run.Draft();
   run.Forward();
   std::vector<StepOutput> outputs = run.Sample();
   run.WritePromptMtpRows();
+  run.KeepBoundaries();
   return outputs;
 }
 

@@ -25,6 +25,20 @@ TEST(IdPoolTest, AllocatesAllOrNothing) {
   EXPECT_FALSE(pool.Allocate(1).has_value());
 }
 
+TEST(IdPoolTest, WhatIsSharedIsFreeWhenTheLastHolderLetsGo) {
+  IdPool pool("page", 2);
+  const std::vector<int32_t> ids = *pool.Allocate(1);
+  pool.Share(ids);
+  EXPECT_EQ(pool.holders(0), 2);
+  EXPECT_THAT(pool.Audit(std::vector<std::vector<int32_t>>{{0}, {0}}), IsOk());
+  EXPECT_THAT(pool.Audit(std::vector<std::vector<int32_t>>{{0}}),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("page 0 leaked: 2 holders, 1 own")));
+  pool.Free(ids);
+  EXPECT_EQ(pool.free(), 1);
+  pool.Free(ids);
+  EXPECT_EQ(pool.free(), 2);
+}
+
 TEST(IdPoolTest, AllocatingNothingAlwaysSucceeds) {
   IdPool pool("page", 0);
   EXPECT_TRUE(pool.Allocate(0)->empty());
@@ -42,6 +56,7 @@ TEST(IdPoolDeathTest, FreeingTwiceOrWhatIsNoIdIsFatal) {
   const std::vector<int32_t> ids = *pool.Allocate(1);
   pool.Free(ids);
   EXPECT_DEATH(pool.Free(ids), "page 0 freed twice");
+  EXPECT_DEATH(pool.Share(ids), "page 0 is free");
   EXPECT_DEATH(pool.Free(std::vector<int32_t>{2}), "page 2 of 2");
   EXPECT_DEATH(pool.Free(std::vector<int32_t>{-1}), "page -1 of 2");
 }
@@ -53,9 +68,9 @@ TEST(IdPoolTest, AuditFindsLeaksAndDoubleOwners) {
   EXPECT_THAT(pool.Audit(std::vector<std::vector<int32_t>>{{0}, {2}}),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("page 1 leaked")));
   EXPECT_THAT(pool.Audit(std::vector<std::vector<int32_t>>{{0, 1}, {1, 2}}),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("page 1 is held more than once")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("page 1 is held too often")));
   EXPECT_THAT(pool.Audit(std::vector<std::vector<int32_t>>{{0, 1, 2, 3}}),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("page 3 is held more than once")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("page 3 is held too often")));
   EXPECT_THAT(pool.Audit(std::vector<std::vector<int32_t>>{{0, 1, 2, 9}}),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("page 9 of 4")));
 }

@@ -14,22 +14,6 @@ namespace {
 
 using ::baton::testing::IsOk;
 
-std::vector<std::byte> GatherRange(Engine& engine, Sequence& sequence, const RecordRange& range) {
-  const uint32_t bytes = engine.geometry().layout().Find(range.stream)->record_bytes;
-  std::vector<std::byte> records(static_cast<size_t>(range.indices.size()) * bytes);
-  sequence.records().Gather(range, records);
-  return records;
-}
-
-template <typename Visit>
-void ForEachLiveRange(const CacheLayout& layout, int64_t tokens, Visit visit) {
-  for (const StreamLayout& stream : layout.streams) {
-    for (uint32_t layer = 0; layer < stream.layers; ++layer) {
-      visit(RecordRange{stream.stream, layer, LiveRecords(stream.stream, tokens)});
-    }
-  }
-}
-
 // Computes the prompt on `source`, moves the live records and nothing else, and lets `target` take
 // over.
 std::unique_ptr<Sequence> HandOver(Engine& source, Engine& target,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/cache_layout.h"
 #include "engine/engine.h"
 #include "tests/testing/status_matchers.h"
 
@@ -90,6 +91,23 @@ inline Generated Generate(Engine& engine, std::vector<int32_t> prompt,
                           const SamplingParams& sampling, int64_t chunk = 512) {
   const std::unique_ptr<Sequence> sequence = MakeSequence(engine, std::move(prompt), sampling);
   return RunToEnd(engine, *sequence, chunk);
+}
+
+inline std::vector<std::byte> GatherRange(Engine& engine, Sequence& sequence,
+                                          const RecordRange& range) {
+  const uint32_t bytes = engine.geometry().layout().Find(range.stream)->record_bytes;
+  std::vector<std::byte> records(static_cast<size_t>(range.indices.size()) * bytes);
+  sequence.records().Gather(range, records);
+  return records;
+}
+
+template <typename Visit>
+void ForEachLiveRange(const CacheLayout& layout, int64_t tokens, Visit visit) {
+  for (const StreamLayout& stream : layout.streams) {
+    for (uint32_t layer = 0; layer < stream.layers; ++layer) {
+      visit(RecordRange{stream.stream, layer, LiveRecords(stream.stream, tokens)});
+    }
+  }
 }
 
 }  // namespace baton::engine
