@@ -84,12 +84,17 @@ struct IndexSm90a {
     producer.FinishAll();
   }
 
-  __device__ static void Multiply(const Shared& shared, const uint8_t* tile,
+  // The groups issue in turns: left to themselves both would multiply, then both sum up.
+  __device__ static void AwaitTurn(int group) { SyncThreads(1 + group, 2 * kGroup); }
+  __device__ static void PassTurn(int group) { ArriveThreads(2 - group, 2 * kGroup); }
+
+  __device__ static void Multiply(const Shared& shared, const uint8_t* tile, int group,
                                   float (&products)[kRows * 32]) {
     constexpr int kSlices = kIndexDim / 16;
     constexpr int kLines = kRows * kIndexHeads;
     const uint32_t a = SharedAddress(tile);
     const uint32_t b = SharedAddress(shared.queries);
+    AwaitTurn(group);
     WgmmaFence();
 #pragma unroll
     for (int k = 0; k < kSlices; ++k) {
@@ -98,6 +103,7 @@ struct IndexSm90a {
                    ChannelsSummed(b + block * kLines * 128 + k % 4 * 32), k > 0);
     }
     WgmmaCommit();
+    PassTurn(group);
     WgmmaWait<0>();
   }
 
@@ -109,6 +115,7 @@ struct IndexSm90a {
     float weights[kRows][kIndexHeads / 4];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) LoadWeights(params, row_begin + i, row_end, weights[i]);
+    if (group == 1) PassTurn(group);
     int n = 0;
     for (RowRun run = NextRun(params, row_begin, row_end); run.begin < row_end;
          run = NextRun(params, run.end, row_end)) {
@@ -118,7 +125,7 @@ struct IndexSm90a {
         if (n % 2 != group) continue;
         float products[kRows * 32];
         shared.ring.WaitFull(n);
-        Multiply(shared, shared.tiles[n % kStages], products);
+        Multiply(shared, shared.tiles[n % kStages], group, products);
         if (lane == 0) shared.ring.ArriveEmpty(n);
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {

@@ -30,8 +30,16 @@ __device__ inline void WaitCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Shared memory written by ordinary stores or cp.async is about to be read by wgmma: each writing
-// thread, before the barrier that tells the reader.
+// `barrier` counts an arrival of the calling thread once all its copies so far have landed; the
+// thread itself goes on.
+__device__ inline void ArriveWhenCopied(uint64_t* barrier) {
+  asm volatile(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(SharedAddress(barrier))
+      : "memory");
+}
+
+// Between ordinary stores or cp.async to shared memory and wgmma that reads it: by each writing
+// thread before the barrier that tells the reader, or by each reading thread after it.
 __device__ inline void FenceForTensorCores() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
@@ -68,6 +76,11 @@ __device__ inline void Wait(uint64_t* barrier, int parity) {
 // Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads of the block.
 __device__ inline void SyncThreads(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Counts for that barrier without waiting.
+__device__ inline void ArriveThreads(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
 // A ring of kStages buffers between writers and readers. Use n (counted from 0) of the ring takes

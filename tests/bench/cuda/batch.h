@@ -17,8 +17,9 @@ inline constexpr int kBenchEntriesPerPage = 64;
 // Equal sequences, each with pages of its own for `entries` entries, shuffled over the pool.
 class BenchBatch {
  public:
-  BenchBatch(int sequences, int rows_each, int start, int entries) {
-    const int pages_each = (entries + kBenchEntriesPerPage - 1) / kBenchEntriesPerPage;
+  BenchBatch(int sequences, int rows_each, int start, int entries,
+             int per_page = kBenchEntriesPerPage) {
+    const int pages_each = (entries + per_page - 1) / per_page;
     std::vector<int32_t> position, sequence, row_begin = {0}, starts, slots, pages;
     for (int s = 0; s < sequences; ++s) {
       for (int row = 0; row < rows_each; ++row) {

@@ -1,66 +1,17 @@
 #pragma once
 
 #include <algorithm>
-#include <random>
 #include <utility>
 #include <vector>
 
-#include "kernels/cache_entry.h"
 #include "kernels/cuda/index_logits.h"
 #include "kernels/index_select.h"
+#include "tests/kernels/cuda/entry_pool.h"
 #include "tests/kernels/cuda/support.h"
 
 // Queries, weights and keys of a batch of sequences, on the host and on the device.
 
 namespace baton::kernels::cuda {
-
-inline constexpr int kTestEntriesPerPage = 64;
-
-// Keys of several sequences in one pool: pages shuffled, one unused page in front.
-class KeyPool {
- public:
-  KeyPool(EntryFormat format, const std::vector<int64_t>& entries, uint32_t seed) {
-    int32_t pages = 1;
-    for (const int64_t count : entries) {
-      tables_.emplace_back((count + kTestEntriesPerPage - 1) / kTestEntriesPerPage);
-      pages += static_cast<int32_t>(tables_.back().size());
-    }
-    std::vector<int32_t> ids(pages - 1);
-    std::iota(ids.begin(), ids.end(), 1);
-    std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
-    auto next = ids.begin();
-    for (auto& table : tables_) {
-      for (int32_t& id : table) id = *next++;
-    }
-    pool_ = {.format = format,
-             .head_dim = kIndexDim,
-             .entries_per_page = kTestEntriesPerPage,
-             .page_bytes = PageBytes(format, kIndexDim, kTestEntriesPerPage)};
-    memory_.assign(pages * pool_.page_bytes, std::byte{0xcd});
-    pool_.data = memory_.data();
-  }
-
-  const PagedPool& host() const { return pool_; }
-  const std::vector<int32_t>& pages(int sequence) const { return tables_[sequence]; }
-  PageTable table(int sequence) const { return {tables_[sequence]}; }
-
-  void Set(int sequence, int64_t entry, const BFloat16* values) {
-    EncodeEntry(pool_, table(sequence), entry, values);
-  }
-  // A copy of the pool on the device, of the values set so far.
-  PagedPool Upload() {
-    device_.emplace(memory_);
-    PagedPool pool = pool_;
-    pool.data = device_->get();
-    return pool;
-  }
-
- private:
-  PagedPool pool_;
-  std::vector<std::vector<int32_t>> tables_;
-  std::vector<std::byte> memory_;
-  std::optional<DeviceArray<std::byte>> device_;
-};
 
 struct IndexCase {
   struct Sequence {
@@ -72,7 +23,7 @@ struct IndexCase {
             uint32_t seed)
       : heads(heads),
         sequences(sequences),
-        keys(format, Entries(sequences), seed),
+        keys(format, kIndexDim, kTestEntriesPerPage, Entries(sequences), seed),
         batch(Rows(sequences, keys), padding),
         q(RandomValues<BFloat16>(int64_t{batch.view().rows} * heads * kIndexDim, seed + 1)),
         w(RandomValues<BFloat16>(int64_t{batch.view().rows} * heads, seed + 2, 0.1f)),
@@ -95,7 +46,7 @@ struct IndexCase {
     return entries;
   }
   static std::vector<TestBatch::Sequence> Rows(const std::vector<Sequence>& sequences,
-                                               const KeyPool& keys) {
+                                               const EntryPool& keys) {
     std::vector<TestBatch::Sequence> rows;
     for (size_t s = 0; s < sequences.size(); ++s) {
       rows.push_back({.start = sequences[s].start,
@@ -150,7 +101,7 @@ struct IndexCase {
 
   int heads;
   std::vector<Sequence> sequences;
-  KeyPool keys;
+  EntryPool keys;
   TestBatch batch;
   std::vector<BFloat16> q;
   std::vector<BFloat16> w;

@@ -93,7 +93,7 @@ struct Gate {
     // orthonormal, so the scores are the same.
     std::vector<BFloat16> reference_keys = keys;
     if (numerics == Numerics::kReference) Rotate(reference_keys);
-    KeyPool pool(EntryFormat::kBf16, {entries}, 1);
+    EntryPool pool(EntryFormat::kBf16, kIndexDim, kTestEntriesPerPage, {entries}, 1);
     for (int64_t i = 0; i < entries; ++i) pool.Set(0, i, reference_keys.data() + i * kIndexDim);
     expected.resize(kRows * kTopK);
     const kernels::IndexSelectParams params = {
@@ -120,7 +120,7 @@ struct Gate {
   double Overlap(EntryFormat format, const IndexMutant& mutant) const {
     std::vector<BFloat16> stored = keys;
     Rotate(stored);
-    KeyPool pool(format, {entries}, 2);
+    EntryPool pool(format, kIndexDim, kTestEntriesPerPage, {entries}, 2);
     for (int64_t i = 0; i < entries; ++i) pool.Set(0, i, stored.data() + i * kIndexDim);
     TestBatch batch({{.start = static_cast<int32_t>(4 * entries - kRows),
                       .rows = kRows,

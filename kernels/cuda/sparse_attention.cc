@@ -1,0 +1,66 @@
+#include "kernels/cuda/sparse_attention.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/base/check.h"
+#include "kernels/cuda/sparse_attention_plan.h"
+#include "kernels/runtime/device.h"
+
+namespace baton::kernels::cuda {
+
+namespace {
+
+constexpr int kDim = 512;
+constexpr int kHeadTile = 64;
+constexpr int kTile = 64;
+
+// One wave of blocks: a row is split only as far as that leaves no multiprocessor idle.
+AttentionPlan MakePlan(const SparseAttentionParams& params) {
+  AttentionPlan plan;
+  plan.head_tiles = (params.heads + kHeadTile - 1) / kHeadTile;
+  const int64_t blocks = std::max<int64_t>(1, int64_t{params.batch.rows} * plan.head_tiles);
+  const int tiles = (params.window + kTile - 1) / kTile + (params.max_entries + kTile - 1) / kTile;
+  plan.splits =
+      static_cast<int>(std::clamp<int64_t>(CurrentDevice().multiprocessors / blocks, 1, tiles));
+  const int64_t parts = int64_t{params.batch.rows} * params.heads * plan.splits;
+  plan.partial_outputs = params.scratch;
+  plan.partial_maxima = params.scratch + parts * kDim;
+  plan.partial_sums = plan.partial_maxima + parts;
+  return plan;
+}
+
+void Check(const SparseAttentionParams& params) {
+  BATON_CHECK(params.heads > 0 && (params.heads <= kHeadTile || params.heads % kHeadTile == 0))
+      << "attention heads " << params.heads;
+  BATON_CHECK(params.window > 0) << "window " << params.window;
+  if (params.ratio == 0) return;
+  BATON_CHECK(params.pool.format == EntryFormat::kBf16 ||
+              params.pool.format == EntryFormat::kFp8Packed)
+      << "attention over entries of format " << static_cast<int>(params.pool.format);
+  BATON_CHECK(params.pool.head_dim == kDim) << "entry width " << params.pool.head_dim;
+  BATON_CHECK(std::has_single_bit(static_cast<unsigned>(params.pool.entries_per_page)))
+      << "entries a page " << params.pool.entries_per_page;
+}
+
+}  // namespace
+
+int64_t SparseAttentionScratchBytes(const SparseAttentionParams& params) {
+  const AttentionPlan plan = MakePlan(params);
+  if (plan.splits == 1) return 0;
+  const int64_t parts = int64_t{params.batch.rows} * params.heads * plan.splits;
+  return parts * (kDim + 2) * static_cast<int64_t>(sizeof(float));
+}
+
+void SparseAttention(const SparseAttentionParams& params, CUstream_st* stream) {
+  Check(params);
+  if (params.batch.rows == 0) return;
+  const AttentionPlan plan = MakePlan(params);
+  BATON_CHECK(CurrentDevice().compute_capability == 90)
+      << "attention needs compute capability 9.0, the device has "
+      << CurrentDevice().compute_capability;
+  SparseAttentionSm90a(params, plan, stream);
+  if (plan.splits > 1) CombineSplits(params, plan, stream);
+}
+
+}  // namespace baton::kernels::cuda

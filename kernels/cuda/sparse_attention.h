@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/bf16.h"
+#include "kernels/cache_view.h"
+#include "kernels/cuda/batch.h"
+
+namespace baton::kernels::cuda {
+
+// SparseAttention of kernels/sparse_attention.h for all rows of a batch: CSA layers with a
+// selection, HCA layers with every visible entry (`selected` null), window layers (ratio 0).
+// Products accumulate FP32 in the order of the tensor cores and candidates are visited 64 at a time
+// with a running maximum. Where rows are too few to fill the device their candidates are cut into
+// splits, whose number depends on the size of the batch: results differ by rounding then. Nothing
+// is written for padded rows.
+struct SparseAttentionParams {
+  BatchView batch;
+  const BFloat16* q = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes
+  int heads = 0;                 // up to 64, or a multiple of 64
+  const float* sinks = nullptr;  // [heads]
+  float scale = 0;
+  int window = 128;
+
+  const BFloat16* chunk = nullptr;    // [batch.rows, 512]: window rows of this step
+  SlotRings<const BFloat16> rings{};  // window rows of positions before a sequence's start
+
+  int ratio = 0;        // 0: window only
+  PagedPool pool{};     // kBf16 or kFp8Packed, on the device; entries_per_page a power of two
+  int max_entries = 0;  // no row has more compressed candidates
+  const int32_t* selected = nullptr;  // [batch.rows, k], -1 from the end of a row's selection on
+  int k = 0;
+
+  BFloat16* out = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes
+  float* scratch = nullptr;  // SparseAttentionScratchBytes, aligned to 16 bytes
+};
+void SparseAttention(const SparseAttentionParams& params, CUstream_st* stream);
+
+// At most 20 MB, whatever the context.
+int64_t SparseAttentionScratchBytes(const SparseAttentionParams& params);
+
+}  // namespace baton::kernels::cuda

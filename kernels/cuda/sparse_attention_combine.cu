@@ -1,0 +1,51 @@
+#include "kernels/cuda/device/numeric.cuh"
+#include "kernels/cuda/sparse_attention_plan.h"
+#include "kernels/runtime/error.h"
+
+namespace baton::kernels::cuda {
+
+namespace {
+
+constexpr int kDim = 512;
+constexpr int kThreads = kDim / 4;
+constexpr float kLog2E = 1.4426950408889634f;
+
+// One block a row and head. Empty parts are passed over by their sum: a part that is all NaN has
+// maximum -infinity, too, and must show.
+__global__ void __launch_bounds__(kThreads)
+    CombineKernel(const __grid_constant__ SparseAttentionParams params,
+                  const __grid_constant__ AttentionPlan plan) {
+  const int64_t row_head = blockIdx.x;
+  if (params.batch.sequence[row_head / params.heads] < 0) return;
+  const float* maxima = plan.partial_maxima + row_head * plan.splits;
+  const float* sums = plan.partial_sums + row_head * plan.splits;
+  float maximum = maxima[0];
+  for (int i = 1; i < plan.splits; ++i) maximum = fmaxf(maximum, maxima[i]);
+  float denominator = exp2f(params.sinks[row_head % params.heads] * kLog2E - maximum);
+  float4 out = {0, 0, 0, 0};
+  for (int i = 0; i < plan.splits; ++i) {
+    const float weight = exp2f(maxima[i] - maximum);
+    if (sums[i] == 0.0f) continue;
+    denominator += weight * sums[i];
+    const float4 part = reinterpret_cast<const float4*>(
+        plan.partial_outputs + (row_head * plan.splits + i) * kDim)[threadIdx.x];
+    out.x += weight * part.x;
+    out.y += weight * part.y;
+    out.z += weight * part.z;
+    out.w += weight * part.w;
+  }
+  const float inverse = 1.0f / denominator;
+  reinterpret_cast<uint2*>(params.out + row_head * kDim)[threadIdx.x] = {
+      PackBf16(out.x * inverse, out.y * inverse), PackBf16(out.z * inverse, out.w * inverse)};
+}
+
+}  // namespace
+
+void CombineSplits(const SparseAttentionParams& params, const AttentionPlan& plan,
+                   CUstream_st* stream) {
+  CombineKernel<<<static_cast<unsigned>(params.batch.rows * params.heads), kThreads, 0, stream>>>(
+      params, plan);
+  CheckLaunch("CombineSplits");
+}
+
+}  // namespace baton::kernels::cuda

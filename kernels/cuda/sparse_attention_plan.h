@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/sparse_attention.h"
+
+namespace baton::kernels::cuda {
+
+// How the work of a launch is cut, and where the parts of rows that were split go: outputs not yet
+// divided by their sum [rows, heads, splits, 512], and [rows, heads, splits] maxima (of scaled
+// scores, in units of log 2) and sums. An empty part has maximum -infinity and sum 0.
+struct AttentionPlan {
+  int head_tiles = 1;
+  int splits = 1;
+  float* partial_outputs = nullptr;
+  float* partial_maxima = nullptr;
+  float* partial_sums = nullptr;
+};
+
+void SparseAttentionSm90a(const SparseAttentionParams& params, const AttentionPlan& plan,
+                          CUstream_st* stream);
+
+// Joins the parts of all rows and adds the sink to the denominator.
+void CombineSplits(const SparseAttentionParams& params, const AttentionPlan& plan,
+                   CUstream_st* stream);
+
+}  // namespace baton::kernels::cuda
