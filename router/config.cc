@@ -15,8 +15,12 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
 
   parser.Group("Workers");
   parser.Add("prefill-workers", &config.prefill_workers,
-             "host:port of each; none: decode workers prefill by themselves");
-  parser.Add("decode-workers", &config.decode_workers, "host:port of each").Required();
+             "host:port of each, or dns:host:port for all addresses that a name has, now and "
+             "later; none: decode workers prefill by themselves");
+  parser.Add("decode-workers", &config.decode_workers, "the same").Required();
+  parser
+      .Add("resolve-interval", &config.resolve_interval, "between two lookups of names after dns:")
+      .Range(0.1, 3600);
   parser.Add("policy", &config.policy, "how a pair of workers is chosen")
       .OneOf({"round-robin", "least-loaded"});
   parser

@@ -19,6 +19,7 @@ struct RouterConfig {
   std::string model_name;  // empty: the name of the directory
   std::vector<std::string> prefill_workers;
   std::vector<std::string> decode_workers;
+  std::chrono::nanoseconds resolve_interval = std::chrono::seconds(5);
   std::string policy = "least-loaded";
   int max_attempts = 2;
   std::chrono::nanoseconds request_timeout = std::chrono::minutes(10);

@@ -46,7 +46,6 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
       prompt_tokens(metrics.AddCounter("baton_prompt_tokens_total", "Prompt tokens accepted.")),
       generation_tokens(
           metrics.AddCounter("baton_generation_tokens_total", "Tokens received from workers.")),
-      metrics_(metrics),
       requests_(AddMatrix<Endpoint, Outcome>(metrics, "baton_requests_total",
                                              "Requests by endpoint and how they ended.", "endpoint",
                                              "outcome")),
@@ -55,12 +54,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
           "Attempts that were replaced by another, by the leg that failed and why.", "leg",
           "reason")) {}
 
-void RouterMetrics::SetWorkerHealth(const Snapshot& snapshot) {
+void WriteWorkerHealth(const Snapshot& snapshot, GaugeWriter& gauges) {
   for (const Worker& worker : snapshot.workers) {
-    metrics_
-        .AddGauge("baton_worker_health", "1 when the worker can be used.",
-                  {{"worker", worker.target}, {"worker_role", WorkerRoleName(worker.role)}})
-        .Set(worker.ready ? 1 : 0);
+    gauges.Set("baton_worker_health", "1 when the worker can be used.", worker.ready ? 1 : 0,
+               {{"worker", worker.target}, {"worker_role", WorkerRoleName(worker.role)}});
   }
 }
 

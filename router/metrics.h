@@ -37,10 +37,6 @@ class RouterMetrics {
   void CountRetry(FailedLeg leg, RetryReason reason) {
     retries_[static_cast<size_t>(leg)][reason].Increment();
   }
-  // baton_worker_health{worker,role}: 1 when ready. Workers come from the configuration, hence the
-  // label is closed.
-  void SetWorkerHealth(const Snapshot& snapshot);
-
   prometheus::Histogram& request_duration;  // seconds, of generations
   prometheus::Histogram& time_to_first_token;
   prometheus::Histogram& inter_token_latency;
@@ -52,9 +48,11 @@ class RouterMetrics {
   prometheus::Counter& generation_tokens;
 
  private:
-  Metrics& metrics_;
   std::array<ByLabel<prometheus::Counter, Outcome>, LabelValues(Endpoint{}).size()> requests_;
   std::array<ByLabel<prometheus::Counter, RetryReason>, LabelValues(FailedLeg{}).size()> retries_;
 };
+
+// baton_worker_health{worker,worker_role} of the members: 1 when the worker can be used.
+void WriteWorkerHealth(const Snapshot& snapshot, GaugeWriter& gauges);
 
 }  // namespace baton::router

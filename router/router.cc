@@ -15,6 +15,7 @@
 #include "router/inference_service.h"
 #include "router/metrics.h"
 #include "router/openai/api.h"
+#include "router/registry/membership.h"
 #include "router/registry/poller.h"
 
 namespace baton::router {
@@ -26,15 +27,13 @@ constexpr std::chrono::seconds kFirstPollTime{1};
 // Besides HTTP connections, served and refused: gRPC's, libraries, logs.
 constexpr int kOtherFiles = 256;
 
-std::vector<WorkerSpec> WorkersOf(const RouterConfig& config) {
-  std::vector<WorkerSpec> specs;
-  for (const std::string& target : config.prefill_workers) {
-    specs.push_back({.role = WorkerRole::kPrefill, .target = target});
-  }
-  for (const std::string& target : config.decode_workers) {
-    specs.push_back({.role = WorkerRole::kDecode, .target = target});
-  }
-  return specs;
+absl::StatusOr<std::vector<ListedWorkers>> WorkersOf(const RouterConfig& config) {
+  BATON_ASSIGN_OR_RETURN(std::vector<ListedWorkers> listed,
+                         ParseWorkerList(WorkerRole::kPrefill, config.prefill_workers));
+  BATON_ASSIGN_OR_RETURN(const std::vector<ListedWorkers> decode,
+                         ParseWorkerList(WorkerRole::kDecode, config.decode_workers));
+  listed.insert(listed.end(), decode.begin(), decode.end());
+  return listed;
 }
 
 HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
@@ -65,8 +64,10 @@ struct Router::Impl {
         metrics("router"),
         router_metrics(metrics, config.policy),
         scorer(std::move(scorer)),
-        registry(WorkersOf(config), {.tokenizer_hash = model.tokenizer.hash()},
-                 [this](const Snapshot& snapshot) { router_metrics.SetWorkerHealth(snapshot); }),
+        registry({.tokenizer_hash = model.tokenizer.hash(),
+                  .prefill_is_split = !config.prefill_workers.empty()}),
+        health(metrics.AddReader(
+            [this](GaugeWriter& gauges) { WriteWorkerHealth(*registry.Current(), gauges); })),
         service(&model, &environment,
                 {.max_concurrent_requests = config.max_concurrent_requests,
                  .request_timeout = config.request_timeout,
@@ -89,17 +90,24 @@ struct Router::Impl {
   RouterMetrics router_metrics;
   const std::unique_ptr<Scorer> scorer;
   Registry registry;
+  const Metrics::Reader health;
+  SystemResolver resolver;
   GenerationEnvironment environment;
   GenerationService service;
   GrpcDecodeClient decode_client;
   OpenAiApi api;
   InferenceService inference;
+  std::unique_ptr<Membership> membership;
   std::unique_ptr<WorkerPoller> poller;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<rpc::GrpcServer> grpc;
 };
 
 absl::Status Router::Impl::Serve() {
+  BATON_ASSIGN_OR_RETURN(std::vector<ListedWorkers> listed, WorkersOf(config));
+  membership = std::make_unique<Membership>(&registry, std::move(listed), &resolver,
+                                            config.resolve_interval);
+  membership->WaitFirstLookups(kFirstPollTime);
   poller = std::make_unique<WorkerPoller>(&registry, WorkerPoller::Options{});
   registry.WaitFirstPolls(kFirstPollTime);
   BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen));

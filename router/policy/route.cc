@@ -94,7 +94,7 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
                                   const Scorer& scorer) {
   std::vector<const Worker*> decodes = Usable(snapshot, WorkerRole::kDecode, query);
   if (decodes.empty()) return NoneReady(snapshot, WorkerRole::kDecode, query);
-  const bool split = snapshot.Count(WorkerRole::kPrefill) > 0;
+  const bool split = snapshot.prefill_is_split;
   std::vector<const Worker*> prefills = Usable(snapshot, WorkerRole::kPrefill, query);
   if (split && prefills.empty()) return NoneReady(snapshot, WorkerRole::kPrefill, query);
 

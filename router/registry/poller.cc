@@ -1,7 +1,7 @@
 #include "router/registry/poller.h"
 
+#include <set>
 #include <utility>
-#include <vector>
 
 #include "baton/v1/worker.pb.h"
 
@@ -31,16 +31,11 @@ struct WorkerPoller::Shared {
   Mutex mutex;
   CondVar wake;
   bool stopping ABSL_GUARDED_BY(mutex) = false;  // the registry may be gone
-  std::vector<bool> under_way ABSL_GUARDED_BY(mutex);
+  std::set<WorkerKey> under_way ABSL_GUARDED_BY(mutex);
 };
 
 WorkerPoller::WorkerPoller(Registry* registry, Options options)
     : registry_(registry), options_(options), shared_(std::make_shared<Shared>()) {
-  {
-    MutexLock lock(shared_->mutex);
-    shared_->under_way.resize(registry->size());
-  }
-  for (size_t i = 0; i < registry->size(); ++i) clients_.emplace_back(registry->target(i));
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -56,7 +51,8 @@ WorkerPoller::~WorkerPoller() {
 void WorkerPoller::Run() {
   auto next = std::chrono::steady_clock::now();
   while (true) {
-    for (size_t i = 0; i < clients_.size(); ++i) Poll(i);
+    FollowMembers();
+    for (const auto& [key, client] : clients_) Poll(key, client);
     next += options_.interval;
     MutexLock lock(shared_->mutex);
     while (!shared_->stopping) {
@@ -68,23 +64,32 @@ void WorkerPoller::Run() {
   }
 }
 
-void WorkerPoller::Poll(size_t index) {
+void WorkerPoller::FollowMembers() {
+  const std::shared_ptr<const Snapshot> snapshot = registry_->Current();
+  std::set<WorkerKey> members;
+  for (const Worker& worker : snapshot->workers) {
+    members.insert(worker.key);
+    clients_.try_emplace(worker.key, worker.target);
+  }
+  std::erase_if(clients_, [&](const auto& client) { return !members.contains(client.first); });
+}
+
+void WorkerPoller::Poll(WorkerKey key, const rpc::WorkerControlClient& client) {
   {
     MutexLock lock(shared_->mutex);
-    if (shared_->under_way[index]) return;
-    shared_->under_way[index] = true;
+    if (!shared_->under_way.insert(key).second) return;
   }
-  const WorkerTable::OpenAtSend open = registry_->OpenNow(index);
-  clients_[index].GetInfo(options_.deadline, [registry = registry_, shared = shared_, index,
-                                              open](absl::StatusOr<v1::GetInfoResponse> info) {
+  const WorkerTable::OpenAtSend open = registry_->OpenNow(key);
+  client.GetInfo(options_.deadline, [registry = registry_, shared = shared_, key,
+                                     open](absl::StatusOr<v1::GetInfoResponse> info) {
     // Held while the registry is told, so that the destructor waits for it.
     MutexLock lock(shared->mutex);
-    shared->under_way[index] = false;
+    shared->under_way.erase(key);
     if (shared->stopping) return;
     if (info.ok()) {
-      registry->OnReport(index, FromProto(*info), open);
+      registry->OnReport(key, FromProto(*info), open);
     } else {
-      registry->OnPollFailed(index, info.status());
+      registry->OnPollFailed(key, info.status());
     }
   });
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -11,9 +11,10 @@
 
 namespace baton::router {
 
-// Asks every worker for WorkerControl.GetInfo, again and again, and tells the registry. A worker
-// that answers slowly delays no other, and is not asked again before it has answered or the
-// deadline has passed. Runs from construction to destruction, on a thread of its own.
+// Asks every worker of the registry for WorkerControl.GetInfo, again and again, and tells the
+// registry. A worker that answers slowly delays no other, and is not asked again before it has
+// answered or the deadline has passed. Runs from construction to destruction, on a thread of its
+// own.
 class WorkerPoller {
  public:
   struct Options {
@@ -30,11 +31,12 @@ class WorkerPoller {
   struct Shared;
 
   void Run();
-  void Poll(size_t index);
+  void FollowMembers();
+  void Poll(WorkerKey key, const rpc::WorkerControlClient& client);
 
   Registry* const registry_;
   const Options options_;
-  std::deque<rpc::WorkerControlClient> clients_;  // neither copied nor moved
+  std::map<WorkerKey, rpc::WorkerControlClient> clients_;  // of the polling thread
   std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
 #include "router/registry/registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log.h"
@@ -7,36 +8,41 @@
 namespace baton::router {
 namespace {
 
+const Worker* FindIn(const Snapshot& snapshot, WorkerKey key) {
+  const auto worker =
+      std::ranges::find_if(snapshot.workers, [&](const Worker& w) { return w.key == key; });
+  return worker == snapshot.workers.end() ? nullptr : &*worker;
+}
+
 void LogTransitions(const Snapshot& before, const Snapshot& after) {
-  for (size_t i = 0; i < after.workers.size(); ++i) {
-    const Worker& was = before.workers[i];
-    const Worker& is = after.workers[i];
-    if (is.ready && (!was.ready || was.id.incarnation != is.id.incarnation)) {
+  for (const Worker& is : after.workers) {
+    const Worker* was = FindIn(before, is.key);
+    if (was == nullptr) {
+      spdlog::info("{} worker {} is a member", WorkerRoleName(is.role), is.target);
+    } else if (is.ready && (!was->ready || was->id.incarnation != is.id.incarnation)) {
       spdlog::info("{} worker {} is ready, incarnation {:016x}", WorkerRoleName(is.role), is.target,
                    is.id.incarnation);
-    } else if (!is.ready && was.not_ready_reason != is.not_ready_reason) {
+    } else if (!is.ready && was->not_ready_reason != is.not_ready_reason) {
       spdlog::warn("{} worker {} is not ready: {}", WorkerRoleName(is.role), is.target,
                    is.not_ready_reason);
+    }
+  }
+  for (const Worker& was : before.workers) {
+    if (FindIn(after, was.key) == nullptr) {
+      spdlog::info("{} worker {} is forgotten", WorkerRoleName(was.role), was.target);
     }
   }
 }
 
 }  // namespace
 
-Registry::Registry(const std::vector<WorkerSpec>& specs, WorkerTableOptions options,
-                   std::function<void(const Snapshot&)> on_change)
-    : on_change_(std::move(on_change)), table_(specs, options) {
-  for (const WorkerSpec& spec : specs) targets_.push_back(spec.target);
-  MutexLock lock(mutex_);
-  current_ = std::make_shared<Snapshot>(table_.MakeSnapshot());
-  if (on_change_) on_change_(*current_);
-}
+Registry::Registry(WorkerTableOptions options)
+    : table_(options), current_(std::make_shared<Snapshot>(table_.MakeSnapshot())) {}
 
 void Registry::Publish() {
   auto next = std::make_shared<Snapshot>(table_.MakeSnapshot());
   LogTransitions(*current_, *next);
   current_ = std::move(next);
-  if (on_change_) on_change_(*current_);
   changed_.NotifyAll();
 }
 
@@ -45,20 +51,26 @@ std::shared_ptr<const Snapshot> Registry::Current() const {
   return current_;
 }
 
-WorkerTable::OpenAtSend Registry::OpenNow(size_t index) const {
+void Registry::SetMembers(const std::vector<WorkerSpec>& specs) {
   MutexLock lock(mutex_);
-  return table_.OpenNow(index);
-}
-
-void Registry::OnReport(size_t index, const WorkerReport& report, WorkerTable::OpenAtSend open) {
-  MutexLock lock(mutex_);
-  table_.OnReport(index, report, open);
+  table_.SetMembers(specs);
   Publish();
 }
 
-void Registry::OnPollFailed(size_t index, const absl::Status& status) {
+WorkerTable::OpenAtSend Registry::OpenNow(WorkerKey key) const {
   MutexLock lock(mutex_);
-  table_.OnPollFailed(index, status);
+  return table_.OpenNow(key);
+}
+
+void Registry::OnReport(WorkerKey key, const WorkerReport& report, WorkerTable::OpenAtSend open) {
+  MutexLock lock(mutex_);
+  table_.OnReport(key, report, open);
+  Publish();
+}
+
+void Registry::OnPollFailed(WorkerKey key, const absl::Status& status) {
+  MutexLock lock(mutex_);
+  table_.OnPollFailed(key, status);
   Publish();
 }
 

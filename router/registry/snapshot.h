@@ -60,7 +60,11 @@ struct ReportedLoad {
   uint64_t pages_free = 0;
 };
 
+// Names a row of the worker table as long as the router lives; never used again for another.
+using WorkerKey = uint64_t;
+
 struct Worker {
+  WorkerKey key = 0;
   WorkerRole role = WorkerRole::kDecode;
   std::string target;  // host:port that the router dials
   WorkerId id;
@@ -83,7 +87,10 @@ struct Worker {
 };
 
 struct Snapshot {
-  std::vector<Worker> workers;  // in the order of the configuration
+  std::vector<Worker> workers;  // in the order in which they became members
+  // Prefill workers are configured. If none can be used at the moment, requests are refused: decode
+  // workers would not stand what prefill workers were there for.
+  bool prefill_is_split = false;
 
   int Count(WorkerRole role) const;
   int CountReady(WorkerRole role) const;

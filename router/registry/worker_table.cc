@@ -7,19 +7,48 @@
 
 namespace baton::router {
 
-WorkerTable::WorkerTable(const std::vector<WorkerSpec>& specs, WorkerTableOptions options)
-    : options_(options) {
+void WorkerTable::SetMembers(const std::vector<WorkerSpec>& specs) {
+  const auto is_spec_of = [](const Row& row) {
+    return [&](const WorkerSpec& spec) {
+      return spec == WorkerSpec{.role = row.worker.role, .target = row.worker.target};
+    };
+  };
   for (const WorkerSpec& spec : specs) {
-    Row& row = rows_.emplace_back();
-    row.worker.role = spec.role;
-    row.worker.target = spec.target;
-    row.worker.id.address = spec.target;
-    row.worker.not_ready_reason = "not reached yet";
+    const auto row = std::ranges::find_if(rows_, [&](const Row& r) { return is_spec_of(r)(spec); });
+    if (row != rows_.end()) {
+      row->leaving = false;  // the next poll says whether it can be used
+      continue;
+    }
+    Worker& worker = rows_.emplace_back().worker;
+    worker.key = next_key_++;
+    worker.role = spec.role;
+    worker.target = spec.target;
+    worker.id.address = spec.target;
+    worker.not_ready_reason = "not reached yet";
   }
+  for (Row& row : rows_) {
+    if (std::ranges::none_of(specs, is_spec_of(row))) Leave(row);
+  }
+  std::erase_if(rows_,
+                [](const Row& row) { return row.leaving && row.worker.open->requests == 0; });
 }
 
-WorkerTable::OpenAtSend WorkerTable::OpenNow(size_t index) const {
-  const OpenWork& open = *rows_[index].worker.open;
+void WorkerTable::Leave(Row& row) {
+  row.leaving = true;
+  row.worker.ready = false;
+  row.worker.not_ready_reason = "no longer a member, finishes what it has";
+}
+
+void WorkerTable::ForgetIfDone(WorkerKey key) {
+  std::erase_if(rows_, [key](const Row& row) {
+    return row.worker.key == key && row.leaving && row.worker.open->requests == 0;
+  });
+}
+
+WorkerTable::OpenAtSend WorkerTable::OpenNow(WorkerKey key) const {
+  const auto row = std::ranges::find_if(rows_, [&](const Row& r) { return r.worker.key == key; });
+  if (row == rows_.end()) return {};
+  const OpenWork& open = *row->worker.open;
   return {.requests = open.requests, .prompt_tokens = open.prompt_tokens};
 }
 
@@ -36,8 +65,10 @@ std::string WorkerTable::WhyUnusable(const Row& row, const WorkerReport& report)
   return "";
 }
 
-void WorkerTable::OnReport(size_t index, const WorkerReport& report, OpenAtSend open) {
-  Row& row = rows_[index];
+void WorkerTable::OnReport(WorkerKey key, const WorkerReport& report, OpenAtSend open) {
+  Row* const found = Find(key);
+  if (found == nullptr) return;
+  Row& row = *found;
   Worker& worker = row.worker;
   if (worker.id.incarnation != report.self.incarnation) {
     row.failures_in_a_row = 0;
@@ -54,15 +85,25 @@ void WorkerTable::OnReport(size_t index, const WorkerReport& report, OpenAtSend 
   worker.ready = worker.not_ready_reason.empty();
   row.polled = true;
   row.timeouts_in_a_row = 0;
+  if (row.leaving) Leave(row);
+  ForgetIfDone(key);
 }
 
-void WorkerTable::OnPollFailed(size_t index, const absl::Status& status) {
+void WorkerTable::OnPollFailed(WorkerKey key, const absl::Status& status) {
   constexpr int kTimeoutsAllowed = 1;
-  Row& row = rows_[index];
-  row.polled = true;
-  if (absl::IsDeadlineExceeded(status) && ++row.timeouts_in_a_row <= kTimeoutsAllowed) return;
-  row.worker.ready = false;
-  row.worker.not_ready_reason = absl::StrCat("does not answer: ", status.message());
+  Row* const row = Find(key);
+  if (row == nullptr) return;
+  row->polled = true;
+  if (absl::IsDeadlineExceeded(status) && ++row->timeouts_in_a_row <= kTimeoutsAllowed) return;
+  row->worker.ready = false;
+  row->worker.not_ready_reason = absl::StrCat("does not answer: ", status.message());
+  if (row->leaving) Leave(*row);
+  ForgetIfDone(key);
+}
+
+WorkerTable::Row* WorkerTable::Find(WorkerKey key) {
+  const auto row = std::ranges::find_if(rows_, [&](const Row& r) { return r.worker.key == key; });
+  return row == rows_.end() ? nullptr : &*row;
 }
 
 WorkerTable::Row* WorkerTable::Find(const WorkerId& id) {
@@ -90,6 +131,7 @@ bool WorkerTable::OnRequestSucceeded(const WorkerId& id) {
 
 Snapshot WorkerTable::MakeSnapshot() const {
   Snapshot snapshot;
+  snapshot.prefill_is_split = options_.prefill_is_split;
   snapshot.workers.reserve(rows_.size());
   for (const Row& row : rows_) snapshot.workers.push_back(row.worker);
   return snapshot;

@@ -13,6 +13,8 @@ namespace baton::router {
 struct WorkerSpec {
   WorkerRole role = WorkerRole::kDecode;
   std::string target = {};  // host:port
+
+  friend bool operator==(const WorkerSpec&, const WorkerSpec&) = default;
 };
 
 // The answer to one poll.
@@ -27,7 +29,8 @@ struct WorkerReport {
 };
 
 struct WorkerTableOptions {
-  uint64_t tokenizer_hash = 0;  // of the router; a worker with another one is not used
+  uint64_t tokenizer_hash = 0;    // of the router; a worker with another one is not used
+  bool prefill_is_split = false;  // of every snapshot
   std::chrono::nanoseconds cool_down =
       std::chrono::seconds(2);  // doubles with each failure in a row
   std::chrono::nanoseconds max_cool_down = std::chrono::seconds(30);
@@ -38,26 +41,27 @@ struct WorkerTableOptions {
 //
 //   unreached -> ready          a report that is ready and compatible
 //   ready -> not ready          a poll refused (at once) or timed out (twice in a row), a drain, or
-//   a
-//                               report that does not fit
-//   ready -> cooling -> ready   a request failed on this incarnation; over with time, with a
-//   success,
-//                               or with a new incarnation
+//                               a report that does not fit
+//   ready -> cooling -> ready   a request failed on this incarnation; over with time, a success, or
+//                               a new incarnation
+//   any -> leaving -> gone      no longer a member: gets nothing new, and is forgotten once nothing
+//                               of this router runs on it; a member again before: as if never left
 class WorkerTable {
  public:
-  WorkerTable(const std::vector<WorkerSpec>& specs, WorkerTableOptions options);
+  explicit WorkerTable(WorkerTableOptions options) : options_(options) {}
 
-  size_t size() const { return rows_.size(); }
-  const std::string& target(size_t index) const { return rows_[index].worker.target; }
+  // From now on exactly these are members, each once. Those that are new come behind the others.
+  void SetMembers(const std::vector<WorkerSpec>& specs);
 
+  // Calls that name a worker by a key are without effect once it is gone.
   // The router's open work when a poll was sent.
   struct OpenAtSend {
     int64_t requests = 0;
     int64_t prompt_tokens = 0;
   };
-  OpenAtSend OpenNow(size_t index) const;
-  void OnReport(size_t index, const WorkerReport& report, OpenAtSend open);
-  void OnPollFailed(size_t index, const absl::Status& status);
+  OpenAtSend OpenNow(WorkerKey key) const;
+  void OnReport(WorkerKey key, const WorkerReport& report, OpenAtSend open);
+  void OnPollFailed(WorkerKey key, const absl::Status& status);
 
   // Another incarnation than the present one is history and changes nothing.
   void OnRequestFailed(const WorkerId& id, Clock::TimePoint now);
@@ -65,22 +69,27 @@ class WorkerTable {
   bool OnRequestSucceeded(const WorkerId& id);
 
   Snapshot MakeSnapshot() const;
-  // True once every worker has answered or failed a poll.
+  // True once every worker has answered or failed a poll; so it is without any.
   bool AllPolled() const;
 
  private:
   struct Row {
     Worker worker;
+    bool leaving = false;
     bool polled = false;
     int timeouts_in_a_row = 0;
     int failures_in_a_row = 0;  // of requests
   };
 
+  Row* Find(WorkerKey key);
   Row* Find(const WorkerId& id);
+  void Leave(Row& row);
+  void ForgetIfDone(WorkerKey key);
   std::string WhyUnusable(const Row& row, const WorkerReport& report) const;
 
   const WorkerTableOptions options_;
   std::vector<Row> rows_;
+  WorkerKey next_key_ = 0;
 };
 
 }  // namespace baton::router

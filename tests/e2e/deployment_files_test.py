@@ -61,6 +61,16 @@ class DeploymentFiles(unittest.TestCase):
         said = checked.stdout + checked.stderr
         self.assertEqual(said.count(" passed for resource "), 14, said)
 
+    def test_kubernetes_routers_look_up_the_services_of_the_workers(self):
+        listed = embedded_config(DEPLOY / "k8s/router.yaml", "router.yaml")
+        for role in ("prefill", "decode"):
+            manifest = (DEPLOY / f"k8s/{role}.yaml").read_text()
+            port = re.search(r"name: grpc, containerPort: (\d+)", manifest)[1]
+            self.assertIn(f"dns:baton-{role}.baton.svc.cluster.local.:{port}", listed)
+            self.assertRegex(manifest, rf"kind: Service\nmetadata:\n  name: baton-{role}\n")
+            self.assertIn("clusterIP: None", manifest)
+            self.assertIn("kind: Deployment", manifest)
+
     @unittest.skipUnless((TOOLS / "hadolint").exists(), "see tests/requirements.txt")
     def test_container_file_passes_the_linter(self):
         checked = subprocess.run(

@@ -75,7 +75,11 @@ class RecordingSink final : public GenerationSink {
 class GenerationTest : public ::testing::Test {
  protected:
   GenerationTest() {
-    for (size_t i = 0; i < 4; ++i) Report(i, 1);
+    registry_.SetMembers({{.role = WorkerRole::kPrefill, .target = "p0"},
+                          {.role = WorkerRole::kPrefill, .target = "p1"},
+                          {.role = WorkerRole::kDecode, .target = "d0"},
+                          {.role = WorkerRole::kDecode, .target = "d1"}});
+    for (WorkerKey key = 0; key < 4; ++key) Report(key, 1);
     environment_.registry = &registry_;
     environment_.scorer = scorer_.get();
     environment_.decode = &client_;
@@ -90,13 +94,13 @@ class GenerationTest : public ::testing::Test {
     return *model;
   }
 
-  void Report(size_t index, Incarnation incarnation, bool ready = true) {
+  void Report(WorkerKey key, Incarnation incarnation, bool ready = true) {
     WorkerReport report;
-    report.role = index < 2 ? WorkerRole::kPrefill : WorkerRole::kDecode;
+    report.role = key < 2 ? WorkerRole::kPrefill : WorkerRole::kDecode;
     report.self.incarnation = incarnation;
     report.max_context_tokens = 100;
     report.ready = ready;
-    registry_.OnReport(index, report, {});
+    registry_.OnReport(key, report, {});
   }
 
   static GenerationRequest Request(bool stream) {
@@ -127,12 +131,7 @@ class GenerationTest : public ::testing::Test {
   Metrics metrics_{"router"};
   RouterMetrics router_metrics_{metrics_, "round-robin"};
   std::unique_ptr<Scorer> scorer_ = *MakeScorer("round-robin");
-  Registry registry_{{{.role = WorkerRole::kPrefill, .target = "p0"},
-                      {.role = WorkerRole::kPrefill, .target = "p1"},
-                      {.role = WorkerRole::kDecode, .target = "d0"},
-                      {.role = WorkerRole::kDecode, .target = "d1"}},
-                     {},
-                     {}};
+  Registry registry_{{.prefill_is_split = true}};
   ScriptedClient client_;
   GenerationEnvironment environment_;
   GenerationService service_{

@@ -25,8 +25,10 @@ Worker MakeWorker(WorkerRole role, const std::string& target) {
 
 // p0, p1, d0, d1, all alike.
 Snapshot TwoAndTwo() {
-  return {{MakeWorker(WorkerRole::kPrefill, "p0"), MakeWorker(WorkerRole::kPrefill, "p1"),
-           MakeWorker(WorkerRole::kDecode, "d0"), MakeWorker(WorkerRole::kDecode, "d1")}};
+  return {
+      .workers = {MakeWorker(WorkerRole::kPrefill, "p0"), MakeWorker(WorkerRole::kPrefill, "p1"),
+                  MakeWorker(WorkerRole::kDecode, "d0"), MakeWorker(WorkerRole::kDecode, "d1")},
+      .prefill_is_split = true};
 }
 
 // "d0: p1 p0", or the status.
@@ -176,7 +178,7 @@ TEST(RouteTest, WorkThatTheReportKnowsIsNotCountedTwice) {
 }
 
 TEST(RouteTest, OffersAtMostFourPrefillWorkers) {
-  Snapshot snapshot{{MakeWorker(WorkerRole::kDecode, "d")}};
+  Snapshot snapshot{.workers = {MakeWorker(WorkerRole::kDecode, "d")}, .prefill_is_split = true};
   for (int i = 0; i < 9; ++i) {
     snapshot.workers.push_back(MakeWorker(WorkerRole::kPrefill, "p" + std::to_string(i)));
   }
@@ -185,3 +187,11 @@ TEST(RouteTest, OffersAtMostFourPrefillWorkers) {
 
 }  // namespace
 }  // namespace baton::router
+TEST(RouteTest, DecodeWorkersDoNotStandInForPrefillWorkersThatAreGone) {
+  Snapshot snapshot{.workers = {MakeWorker(WorkerRole::kDecode, "d")}, .prefill_is_split = true};
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}),
+              HasSubstr("no prefill worker can take the request: 0 of 0 ready"));
+  snapshot.prefill_is_split = false;
+  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1}), "d:");
+}
+

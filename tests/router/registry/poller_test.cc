@@ -1,5 +1,8 @@
 #include "router/registry/poller.h"
 
+#include <functional>
+#include <thread>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_worker.h"
@@ -14,29 +17,22 @@ using std::chrono::seconds;
 // Registry with one worker of each role and a way to wait for what it learns.
 class PollerTest : public ::testing::Test {
  protected:
+  PollerTest() { registry_.SetMembers({Prefill(), Decode()}); }
+
   bool WaitFor(const std::function<bool(const Snapshot&)>& condition) {
     const auto deadline = std::chrono::steady_clock::now() + seconds(10);
-    MutexLock lock(mutex_);
-    while (!condition(latest_)) {
+    while (!condition(*registry_.Current())) {
       if (std::chrono::steady_clock::now() >= deadline) return false;
-      changed_.WaitFor(mutex_, milliseconds(100));
+      std::this_thread::sleep_for(milliseconds(2));
     }
     return true;
   }
+  WorkerSpec Prefill() const { return {WorkerRole::kPrefill, prefill_.address()}; }
+  WorkerSpec Decode() const { return {WorkerRole::kDecode, decode_->address()}; }
 
   FakeWorker prefill_{v1::WORKER_ROLE_PREFILL};
   std::unique_ptr<FakeWorker> decode_ = std::make_unique<FakeWorker>(v1::WORKER_ROLE_DECODE);
-  Mutex mutex_;
-  CondVar changed_;
-  Snapshot latest_ ABSL_GUARDED_BY(mutex_);
-  Registry registry_{{{.role = WorkerRole::kPrefill, .target = prefill_.address()},
-                      {.role = WorkerRole::kDecode, .target = decode_->address()}},
-                     {},
-                     [this](const Snapshot& snapshot) {
-                       MutexLock lock(mutex_);
-                       latest_ = snapshot;
-                       changed_.NotifyAll();
-                     }};
+  Registry registry_{{}};
   WorkerPoller poller_{&registry_, {.interval = milliseconds(10), .deadline = seconds(1)}};
 };
 
@@ -68,6 +64,15 @@ TEST_F(PollerTest, NoticesThatAWorkerIsGoneWhileOthersStay) {
   decode_.reset();
   EXPECT_TRUE(WaitFor([](const Snapshot& s) { return s.CountReady(WorkerRole::kDecode) == 0; }));
   EXPECT_EQ(registry_.Current()->CountReady(WorkerRole::kPrefill), 1);
+}
+
+TEST_F(PollerTest, FollowsWorkersThatComeAndGo) {
+  registry_.SetMembers({Decode()});
+  ASSERT_TRUE(WaitFor([](const Snapshot& s) {
+    return s.workers.size() == 1 && s.CountReady(WorkerRole::kDecode) == 1;
+  }));
+  registry_.SetMembers({Decode(), Prefill()});
+  ASSERT_TRUE(WaitFor([](const Snapshot& s) { return s.CountReady(WorkerRole::kPrefill) == 1; }));
 }
 
 }  // namespace

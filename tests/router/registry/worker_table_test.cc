@@ -7,7 +7,9 @@ namespace baton::router {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr uint64_t kTokenizer = 42;
 
@@ -22,10 +24,18 @@ WorkerReport ReadyReport(Incarnation incarnation = 1) {
 
 class WorkerTableTest : public ::testing::Test {
  protected:
+  WorkerTableTest() { table_.SetMembers({kDecode}); }
   Worker Now() const { return table_.MakeSnapshot().workers[0]; }
 
-  WorkerTable table_{{{.role = WorkerRole::kDecode, .target = "d:1"}},
-                     {.tokenizer_hash = kTokenizer}};
+  std::vector<std::string> Targets() const {
+    std::vector<std::string> targets;
+    for (const Worker& worker : table_.MakeSnapshot().workers) targets.push_back(worker.target);
+    return targets;
+  }
+
+  const WorkerSpec kDecode = {.role = WorkerRole::kDecode, .target = "d:1"};
+  const WorkerSpec kOther = {.role = WorkerRole::kDecode, .target = "d:2"};
+  WorkerTable table_{{.tokenizer_hash = kTokenizer}};
   const Clock::TimePoint now_{seconds(1000)};
 };
 
@@ -133,6 +143,54 @@ TEST_F(WorkerTableTest, AReportOfTheSameIncarnationDoesNotEndACoolDown) {
   table_.OnRequestFailed(Now().id, now_);
   table_.OnReport(0, ReadyReport(1), {});
   EXPECT_EQ(Now().cooling_until, now_ + seconds(2));
+}
+
+TEST_F(WorkerTableTest, MembersComeAndGoWithoutDisturbingTheOthers) {
+  table_.OnReport(0, ReadyReport(), {});
+  table_.SetMembers({kOther, kDecode, kOther});
+  EXPECT_THAT(Targets(), ElementsAre("d:1", "d:2"));
+  EXPECT_TRUE(Now().ready);
+  EXPECT_FALSE(table_.AllPolled());
+  table_.SetMembers({kOther});
+  EXPECT_THAT(Targets(), ElementsAre("d:2"));
+  table_.OnReport(0, ReadyReport(), {});  // late news of a worker that is gone
+  EXPECT_FALSE(Now().ready);
+  table_.SetMembers({kOther, kDecode});
+  EXPECT_EQ(table_.MakeSnapshot().workers[1].key, 2u) << "keys are never used again";
+}
+
+TEST_F(WorkerTableTest, AWorkerThatLeavesFinishesWhatItHasAndGetsNothingNew) {
+  table_.OnReport(0, ReadyReport(), {});
+  auto lease = std::make_unique<WorkLease>(Now().open, 10);
+  table_.SetMembers({});
+  ASSERT_THAT(Targets(), ElementsAre("d:1"));
+  EXPECT_FALSE(Now().ready);
+  table_.OnReport(0, ReadyReport(), {});
+  EXPECT_FALSE(Now().ready);
+  EXPECT_THAT(Now().not_ready_reason, HasSubstr("no longer a member"));
+  lease.reset();
+  table_.OnReport(0, ReadyReport(), {});
+  EXPECT_THAT(Targets(), IsEmpty());
+}
+
+TEST_F(WorkerTableTest, AWorkerThatDiesWhileItLeavesIsForgotten) {
+  auto lease = std::make_unique<WorkLease>(Now().open, 10);
+  table_.SetMembers({});
+  table_.OnPollFailed(0, absl::UnavailableError("refused"));
+  EXPECT_THAT(Targets(), ElementsAre("d:1"));
+  lease.reset();
+  table_.OnPollFailed(0, absl::UnavailableError("refused"));
+  EXPECT_THAT(Targets(), IsEmpty());
+}
+
+TEST_F(WorkerTableTest, AWorkerThatComesBackWhileItLeavesHasNeverLeft) {
+  const WorkLease lease(Now().open, 10);
+  table_.SetMembers({});
+  table_.SetMembers({kDecode});
+  table_.OnReport(0, ReadyReport(), {});
+  EXPECT_TRUE(Now().ready);
+  EXPECT_EQ(Now().key, 0u);
+  EXPECT_EQ(Now().open->requests, 1);
 }
 
 }  // namespace

@@ -240,6 +240,26 @@ TEST_F(HttpFrontTest, AWorkerWithAnotherTokenizerIsNotUsed) {
   EXPECT_THAT(Get("/health").body, HasSubstr("tokenizer hash"));
 }
 
+TEST_F(HttpFrontTest, WorkersAreFoundByName) {
+  AnswerAlways("green.");
+  RouterConfig config = Config();
+  const std::string address = decode_[0]->address();
+  config.decode_workers = {"dns:localhost" + address.substr(address.rfind(':'))};
+  Start(config);
+  ASSERT_TRUE(WaitForReady(3));
+  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
+  EXPECT_EQ(decode_[0]->requests().size(), 1u);
+  EXPECT_THAT(Fetch(router_->ports().metrics, "GET", "/metrics").body,
+              HasSubstr("baton_worker_health{role=\"router\",worker=\"127.0.0.1"));
+}
+
+TEST_F(HttpFrontTest, AnEntryThatIsNoAddressIsNamedAtTheStart) {
+  RouterConfig config = Config();
+  config.prefill_workers = {"prefill"};
+  EXPECT_THAT(Router::Start(config),
+              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'prefill'")));
+}
+
 TEST_F(HttpFrontTest, AHungWorkerIs504AndIsCancelled) {
   for (const auto& worker : decode_) {
     worker->SetBehaviour([](const v1::DecodeGenerateRequest&) {
