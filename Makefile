@@ -24,7 +24,7 @@ $(SANITIZED)/build.ninja: | deps
 	cmake --preset dev
 
 build: $(BUILD)/build.ninja ## optimised binaries in build/release/bin
-	cmake --build $(BUILD) --target baton-router baton-prefill baton-decode
+	cmake --build $(BUILD) --target baton baton-router baton-prefill baton-decode
 
 demo: build ## a cluster on this machine answers needle questions
 	python3 deploy/local/demo.py --binaries $(BUILD)/bin

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what building and testing Baton needs on Debian 12 or Ubuntu 24.04: as root, or through
-# sudo. Does nothing when everything is there.
+# Installs what building and testing Baton needs on Debian 12 or Ubuntu 24.04, and the packages named
+# as arguments: as root, or through sudo. Does nothing when everything is there.
 set -eu
 
 # Debian 12's default Boost is older than the coroutine support that the HTTP front end uses.
@@ -12,9 +12,9 @@ esac
 packages="g++ cmake ninja-build make git pkg-config ccache
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev $boost nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
-  libcli11-dev libcurl4-openssl-dev zlib1g-dev
+  libcli11-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 python3 python3-venv curl prometheus"
+  clang-format-14 python3 python3-venv curl iproute2 prometheus $*"
 
 missing=""
 for package in $packages; do

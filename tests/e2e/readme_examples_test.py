@@ -32,10 +32,19 @@ def run(block: str) -> str:
     return shown.stdout
 
 
+def leading_json(text: str, count: int) -> tuple[list[dict], str]:
+    """The first `count` JSON values, which curl writes one after another, and what follows them."""
+    values, at = [], 0
+    for _ in range(count):
+        value, at = json.JSONDecoder().raw_decode(text, at)
+        values.append(value)
+    return values, text[at:]
+
+
 class ReadmeExamples(unittest.TestCase):
     def test_every_curl_example_answers_what_it_promises(self):
         blocks = BLOCK.findall((ROOT / "README.md").read_text())
-        checks = [self.chat, self.completion, self.refusal, self.state]
+        checks = [self.chat, self.completions, self.state]
         self.assertEqual(len(blocks), len(checks), "an example without a check, or the reverse")
         for block, check in zip(blocks, checks):
             with self.subTest(check.__name__):
@@ -49,23 +58,27 @@ class ReadmeExamples(unittest.TestCase):
                        for chunk in chunks for choice in chunk["choices"])
         self.assertEqual(text, "ZEBRA-4492-OMEGA")
 
-    def completion(self, output: str):
-        answer = json.loads(output)
+    def completions(self, output: str):
+        (answer, refusal), _ = leading_json(output, 2)
         self.assertEqual(answer["usage"]["completion_tokens"], 5)
         self.assertTrue(answer["choices"][0]["text"])
         self.assertGreater(answer["baton"]["handoff_bytes"], 0)
-
-    def refusal(self, output: str):
-        error = json.loads(output)["error"]
-        self.assertEqual(error["param"], "n")
-        self.assertIn("n is 2", error["message"])
+        self.assertEqual(refusal["error"]["param"], "n")
+        self.assertIn("n is 2", refusal["error"]["message"])
 
     def state(self, output: str):
-        models, health, metrics = re.match(r'(\{"object":"list".*?\]\})(\{"status".*?\]\})(.*)',
-                                           output, re.S).groups()
-        self.assertEqual(json.loads(models)["data"][0]["id"], "needle-17m")
-        self.assertEqual({w["role"] for w in json.loads(health)["workers"]}, {"prefill", "decode"})
+        (models, health), metrics = leading_json(output, 2)
+        self.assertEqual(models["data"][0]["id"], "needle-17m")
+        self.assertEqual({w["role"] for w in health["workers"]}, {"prefill", "decode"})
         self.assertIn("baton_time_to_first_token_seconds_count", metrics)
+
+    def test_every_series_of_the_operating_notes_is_exported(self):
+        notes = (ROOT / "deploy/README.md").read_text()
+        exported = "".join(run(f"curl -s {process.addresses['metrics']}/metrics")
+                           for process in cluster.processes)
+        series = set(re.findall(r"`(baton_\w+)", notes))
+        self.assertGreater(len(series), 10)
+        self.assertEqual({name for name in series if name not in exported}, set())
 
 
 if __name__ == "__main__":
