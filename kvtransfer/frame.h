@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/cache_layout.h"
-#include "kvtransfer/sender.h"
+#include "kvtransfer/handoff_key.h"
 
 // Frames: what travels from sender to receiver, byte by byte in WIRE.md.
 

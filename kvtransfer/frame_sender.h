@@ -48,7 +48,8 @@ class FrameSender : public Sender {
     int in_flight = 0;
   };
 
-  // One attempt. Spec and plan are read and changed under the lock; records are read without.
+  // One attempt. Changed under the lock alone. The transfer thread, which makes and ends frames,
+  // reads the spec without it: that never changes, and only this thread removes an attempt.
   struct Outbound {
     Outbound(OutboundSpec s, SendPlan p, Peer* to)
         : spec(std::move(s)), plan(std::move(p)), peer(to) {}

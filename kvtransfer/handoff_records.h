@@ -18,4 +18,14 @@ inline IndexRange HandoffRecords(CacheStream stream, int64_t first_token, int64_
   return range;
 }
 
+// Payload of such a hand-off, without frame headers.
+inline int64_t HandoffBytes(const CacheLayout& layout, int64_t first_token, int64_t tokens) {
+  int64_t bytes = 0;
+  for (const StreamLayout& stream : layout.streams) {
+    bytes += HandoffRecords(stream.stream, first_token, tokens).size() * stream.layers *
+             stream.record_bytes;
+  }
+  return bytes;
+}
+
 }  // namespace baton::kvtransfer

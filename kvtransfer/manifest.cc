@@ -1,30 +1,33 @@
 #include "kvtransfer/manifest.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/fnv1a.h"
 
 namespace baton::kvtransfer {
 namespace {
 
-// FNV-1a, 64 bits: the number goes over the wire, so it must not depend on process or build.
-class StableHash {
+// Of fields one after another. The number goes over the wire, so it must not depend on process or
+// build: integers are little-endian, and a text follows its length.
+class FieldHash {
  public:
   void Add(absl::string_view text) {
     Add(text.size());
-    for (const char c : text) AddByte(static_cast<uint8_t>(c));
+    state_ = Fnv1a64({text.data(), text.size()}, state_);
   }
   void Add(uint64_t value) {
-    for (int i = 0; i < 8; ++i) AddByte(static_cast<uint8_t>(value >> (8 * i)));
+    std::array<char, sizeof(value)> bytes;
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+    state_ = Fnv1a64({bytes.data(), bytes.size()}, state_);
   }
   uint64_t value() const { return state_; }
 
  private:
-  void AddByte(uint8_t byte) { state_ = (state_ ^ byte) * 0x100000001B3; }
-
-  uint64_t state_ = 0xCBF29CE484222325;
+  uint64_t state_ = kFnv1aSeed;
 };
 
 std::vector<StreamLayout> SortedStreams(const CacheLayout& layout) {
@@ -83,7 +86,7 @@ absl::Status CompareStream(const StreamLayout* local, const StreamLayout* remote
 }  // namespace
 
 uint64_t SemanticsHash(const Manifest& manifest) {
-  StableHash hash;
+  FieldHash hash;
   std::vector<std::pair<std::string, std::string>> semantics = manifest.semantics;
   std::sort(semantics.begin(), semantics.end());
   hash.Add(semantics.size());

@@ -11,7 +11,7 @@
 #include "common/ids.h"
 #include "kvtransfer/executor.h"
 #include "kvtransfer/frame.h"
-#include "kvtransfer/sender.h"
+#include "kvtransfer/handoff_key.h"
 #include "kvtransfer/transport.h"
 
 // Role: the decode side of hand-offs: verifies every frame, writes reserved records, says when all

@@ -10,6 +10,7 @@
 #include "common/cache_layout.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "kvtransfer/handoff_key.h"
 #include "kvtransfer/transport.h"
 
 // Role: the prefill side of hand-offs. One state machine for all transports.
@@ -27,14 +28,6 @@
 // INVALID_ARGUMENT the grant begins behind the prompt.
 
 namespace baton::kvtransfer {
-
-struct HandoffKey {
-  AttemptId attempt;
-  Incarnation sender = 0;
-  Incarnation receiver = 0;
-
-  friend bool operator==(const HandoffKey&, const HandoffKey&) = default;
-};
 
 struct OutboundSpec {
   HandoffKey key;

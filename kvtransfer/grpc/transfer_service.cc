@@ -125,6 +125,11 @@ void TransferService::Impl::OnFrame(const std::shared_ptr<Stream>& stream,
         absl::StrCat("more than ", kMaxUnansweredFrames, " frames wait for an answer")));
     return;
   }
+  if (request.frame().size() > kMaxGrpcFrameBytes) {
+    stream->Finish(absl::InvalidArgumentError(absl::StrCat(
+        "a frame of ", request.frame().size(), " bytes, at most ", kMaxGrpcFrameBytes)));
+    return;
+  }
   // Shared, because std::function copies.
   auto pass = std::make_shared<Gate::Pass>(frames.TryEnter());
   auto frame = std::make_shared<v1::PushRequest>(std::move(request));

@@ -1,5 +1,6 @@
 #include "kvtransfer/crc32c.h"
 
+#include <algorithm>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,10 @@ TEST(Crc32cTest, ImplementationsAgreeAtEverySizeAndAlignmentNearBlockEdges) {
         const auto part = std::span(bytes).subspan(offset, size);
         const uint32_t expected = Crc32cTable(part, 0x12345678);
         EXPECT_EQ(Crc32c(part, 0x12345678), expected) << size << " at " << offset;
+        std::vector<std::byte> copy(size + 1, std::byte{0x5A});
+        EXPECT_EQ(Crc32cCopy(part, copy.data(), 0x12345678), expected) << size << " at " << offset;
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), copy.begin())) << size;
+        EXPECT_EQ(copy[size], std::byte{0x5A}) << "written beyond the end: " << size;
       }
     }
   }

@@ -11,7 +11,7 @@
 #include "kvtransfer/grpc/limits.h"
 #include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/grpc/transfer_service.h"
-#include "tests/kvtransfer/handoff.h"
+#include "tests/kvtransfer/live_handoff.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/status_matchers.h"
 
@@ -60,40 +60,6 @@ struct Server {
   std::unique_ptr<TransferService> service =
       std::make_unique<TransferService>(receiver.get(), &transfer_thread);
   std::unique_ptr<rpc::GrpcServer> grpc;
-};
-
-// A hand-off whose ends can be waited for.
-struct LiveHandoff {
-  explicit LiveHandoff(Handoff::Options options) : handoff(std::move(options)) {}
-
-  void Expect(Receiver& receiver) {
-    LandingSpec landing = handoff.landing();
-    landing.on_end = [this, inner = std::move(landing.on_end)](absl::Status status) {
-      inner(std::move(status));
-      received.set_value();
-    };
-    ASSERT_THAT(receiver.Expect(std::move(landing)), IsOk());
-  }
-  void Open(Sender& sender) {
-    OutboundSpec outbound = handoff.outbound();
-    outbound.on_end = [this, inner = std::move(outbound.on_end)](absl::Status status) {
-      inner(std::move(status));
-      sent.set_value();
-    };
-    ASSERT_THAT(sender.Open(std::move(outbound)), IsOk());
-  }
-  const std::optional<absl::Status>& Sent() {
-    sent.get_future().wait();
-    return handoff.sent();
-  }
-  const std::optional<absl::Status>& Received() {
-    received.get_future().wait();
-    return handoff.received();
-  }
-
-  Handoff handoff;
-  std::promise<void> sent;
-  std::promise<void> received;
 };
 
 TEST(GrpcTransferTest, MovesEveryByteOfManyHandoffs) {
@@ -287,6 +253,17 @@ TEST(GrpcTransferTest, AnswersGarbageInOrderAndEndsWithTheClient) {
   EXPECT_EQ(response.frame_sequence(), 7u);
   EXPECT_THAT(response.detail(), HasSubstr("magic"));
   EXPECT_TRUE(stream.HalfCloseAndFinish().ok());
+}
+
+TEST(GrpcTransferTest, CutsOffAClientWhoseFramesAreTooLarge) {
+  Server server;
+  RawStream largest(server.endpoint());
+  largest.Send(std::string(kMaxGrpcFrameBytes, 'x'));
+  EXPECT_EQ(largest.Read().verdict(), v1::FRAME_VERDICT_CORRUPT);
+  EXPECT_TRUE(largest.HalfCloseAndFinish().ok());
+  RawStream larger(server.endpoint());
+  larger.Send(std::string(kMaxGrpcFrameBytes + 1, 'x'));
+  EXPECT_EQ(larger.HalfCloseAndFinish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST(GrpcTransferTest, CutsOffAClientThatSendsMoreThanItMay) {

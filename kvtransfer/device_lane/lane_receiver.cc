@@ -1,0 +1,143 @@
+#include "kvtransfer/device_lane/lane_receiver.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton::kvtransfer {
+
+std::optional<std::span<std::byte>> StagingGroups::Take() {
+  if (free_.empty()) return std::nullopt;
+  const std::span<std::byte> group = free_.back();
+  free_.pop_back();
+  return group;
+}
+
+LaneReceiver::LaneReceiver(const LaneOptions& options, DeviceLinkFactory factory,
+                           StagingGroups* staging, OnGroup on_group,
+                           std::function<void(LaneMessage)> send, const Clock& clock)
+    : options_(options),
+      factory_(std::move(factory)),
+      staging_(staging),
+      on_group_(std::move(on_group)),
+      send_(std::move(send)),
+      clock_(clock) {
+  Say(LaneReset{});
+}
+
+LaneReceiver::~LaneReceiver() { Close(); }
+
+void LaneReceiver::OnMessage(const LaneMessage& message) {
+  if (message.generation > generation_) Reset(message.generation);
+  if (message.generation < generation_) return;
+  if (std::holds_alternative<LaneReset>(message.body)) {
+    peer_reset_ = true;
+    StartIfBothReset();
+    return;
+  }
+  std::visit([this](const auto& body) { Handle(body); }, message.body);
+}
+
+void LaneReceiver::Handle(const LaneOffer& offer) {
+  offers_.push_back(offer);
+  GrantWaiting();
+}
+
+// All or nothing: a group has staging memory, or it has no number and waits in line.
+void LaneReceiver::GrantWaiting() {
+  while (link_ != nullptr && !offers_.empty()) {
+    const std::optional<std::span<std::byte>> staging = staging_->Take();
+    if (!staging.has_value()) return;
+    const LaneOffer offer = offers_.front();
+    offers_.pop_front();
+    if (offer.bytes > staging->size()) {
+      staging_->Return(*staging);
+      return Reset(generation_ + 1);  // the peer breaks the protocol
+    }
+    if (granted_.empty()) last_progress_ = clock_.Now();
+    granted_[next_sequence_] = {*staging, offer.bytes};
+    Say(LaneGrant{.post = offer.post, .sequence = next_sequence_++});
+  }
+}
+
+void LaneReceiver::Handle(const LaneCommit& commit) {
+  if (!granted_.contains(commit.sequence) || !order_.Commit(commit.sequence, commit.sequence)) {
+    return Reset(generation_ + 1);
+  }
+  last_progress_ = clock_.Now();
+  IssueReady();
+}
+
+void LaneReceiver::Handle(const LaneDecline& decline) {
+  const auto it = granted_.find(decline.sequence);
+  if (it == granted_.end() || !order_.Decline(decline.sequence)) return Reset(generation_ + 1);
+  last_progress_ = clock_.Now();
+  staging_->Return(it->second.staging);
+  granted_.erase(it);
+  IssueReady();
+  GrantWaiting();
+}
+
+void LaneReceiver::IssueReady() {
+  while (link_ != nullptr) {
+    const auto next = order_.TakeNext();
+    if (!next.has_value()) return;
+    const Group& group = granted_.at(next->first);
+    link_->Receive(next->first, group.staging.first(group.bytes));
+    issued_.push_back(next->first);
+  }
+}
+
+void LaneReceiver::HandleDone() {
+  if (link_ == nullptr) return;
+  const absl::StatusOr<uint64_t> done = link_->Done();
+  if (!done.ok()) return Reset(generation_ + 1);
+  for (; done_ < *done; ++done_) {
+    BATON_CHECK(!issued_.empty()) << "the link has done more than it was given";
+    const uint64_t sequence = issued_.front();
+    issued_.pop_front();
+    const auto it = granted_.find(sequence);
+    LaneAnswer answer{.sequence = sequence};
+    answer.verdict = on_group_(it->second.staging.first(it->second.bytes), &answer.detail);
+    staging_->Return(it->second.staging);
+    granted_.erase(it);
+    last_progress_ = clock_.Now();
+    Say(std::move(answer));
+  }
+}
+
+void LaneReceiver::Poll() {
+  HandleDone();
+  if (!granted_.empty() && clock_.Now() - last_progress_ > options_.patience) {
+    Reset(generation_ + 1);
+  }
+  if (link_ == nullptr) StartIfBothReset();
+  GrantWaiting();
+}
+
+void LaneReceiver::Reset(uint64_t generation) {
+  Close();
+  generation_ = generation;
+  Say(LaneReset{});
+}
+
+void LaneReceiver::Close() {
+  link_.reset();  // before the memory that it writes is given back
+  for (const auto& [sequence, group] : granted_) staging_->Return(group.staging);
+  granted_.clear();
+  offers_.clear();
+  order_ = {};
+  issued_.clear();
+  done_ = 0;
+  next_sequence_ = 1;
+  peer_reset_ = false;
+}
+
+void LaneReceiver::StartIfBothReset() {
+  if (!peer_reset_ || link_ != nullptr) return;
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link = factory_(generation_);
+  if (link.ok()) link_ = *std::move(link);  // else again at the next Poll
+  GrantWaiting();
+}
+
+}  // namespace baton::kvtransfer

@@ -1,0 +1,152 @@
+#include "kvtransfer/device_lane/lane_sender.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace baton::kvtransfer {
+
+LaneSender::LaneSender(const LaneOptions& options, DeviceLinkFactory factory,
+                       std::function<void(LaneMessage)> send, const Clock& clock)
+    : options_(options), factory_(std::move(factory)), send_(std::move(send)), clock_(clock) {
+  Say(LaneReset{});
+}
+
+void LaneSender::Post(uint64_t post, std::span<const std::byte> staging) {
+  const bool added = posts_.try_emplace(post, Outstanding{.staging = staging}).second;
+  BATON_CHECK(added) << "post " << post << " is outstanding";
+  if (link_ != nullptr) Offer(post);
+}
+
+void LaneSender::Offer(uint64_t post) {
+  Say(LaneOffer{.post = post, .bytes = posts_.at(post).staging.size()});
+}
+
+void LaneSender::Cancel(uint64_t post) {
+  const auto it = posts_.find(post);
+  if (it == posts_.end() || it->second.cancelled) return;
+  if (!it->second.committed || it->second.ran) {
+    std::erase_if(post_of_, [post](const auto& number) { return number.second == post; });
+    Complete(post, {.status = absl::CancelledError("cancelled")});
+    return;
+  }
+  it->second.cancelled = true;
+  it->second.since = clock_.Now();
+}
+
+void LaneSender::OnMessage(const LaneMessage& message) {
+  if (message.generation > generation_) {
+    Reset(message.generation, absl::UnavailableError("the peer has aborted the device link"));
+  }
+  if (message.generation < generation_) return;
+  if (std::holds_alternative<LaneReset>(message.body)) {
+    peer_reset_ = true;
+    StartIfBothReset();
+    return;
+  }
+  std::visit([this](const auto& body) { Handle(body); }, message.body);
+}
+
+void LaneSender::Handle(const LaneGrant& grant) {
+  const auto it = posts_.find(grant.post);
+  const bool wanted = it != posts_.end() && !it->second.committed;
+  const bool first =
+      wanted ? order_.Commit(grant.sequence, grant.post) : order_.Decline(grant.sequence);
+  if (!first) {
+    Reset(generation_ + 1,
+          absl::UnavailableError(absl::StrCat("number ", grant.sequence, " was granted twice")));
+    return;
+  }
+  if (wanted) {
+    it->second.committed = true;
+    it->second.since = clock_.Now();
+    post_of_[grant.sequence] = grant.post;
+    Say(LaneCommit{grant.sequence});
+  } else {
+    Say(LaneDecline{grant.sequence});
+  }
+  IssueReady();
+}
+
+void LaneSender::IssueReady() {
+  while (link_ != nullptr) {
+    const auto next = order_.TakeNext();
+    if (!next.has_value()) return;
+    link_->Send(next->first, posts_.at(next->second).staging);
+    issued_.push_back(next->first);
+  }
+}
+
+void LaneSender::Handle(const LaneAnswer& answer) {
+  const auto it = post_of_.find(answer.sequence);
+  if (it == post_of_.end()) return;  // cancelled, and run
+  const uint64_t post = it->second;
+  post_of_.erase(it);
+  // What the peer has verified this end's device has read, whether it has said so yet or not.
+  Complete(post, {.verdict = answer.verdict, .detail = answer.detail});
+}
+
+void LaneSender::CountDone() {
+  if (link_ == nullptr) return;
+  const absl::StatusOr<uint64_t> done = link_->Done();
+  if (!done.ok()) return Reset(generation_ + 1, done.status());
+  for (; done_ < *done; ++done_) {
+    BATON_CHECK(!issued_.empty()) << "the link has done more than it was given";
+    const auto number = post_of_.find(issued_.front());
+    issued_.pop_front();
+    if (number == post_of_.end()) continue;  // answered before
+    const auto it = posts_.find(number->second);
+    it->second.ran = true;
+    if (!it->second.cancelled) continue;
+    post_of_.erase(number);
+    Complete(it->first, {.status = absl::CancelledError("cancelled")});
+  }
+}
+
+std::vector<Completion> LaneSender::Poll() {
+  CountDone();
+  const Clock::TimePoint now = clock_.Now();
+  for (const auto& [post, outstanding] : posts_) {
+    if (!outstanding.committed || outstanding.ran) continue;
+    if (now - outstanding.since <= options_.patience) continue;
+    Reset(generation_ + 1, absl::UnavailableError("a group did not end in time"));
+    break;
+  }
+  if (link_ == nullptr) StartIfBothReset();
+  return std::exchange(completions_, {});
+}
+
+void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
+  link_.reset();
+  order_ = {};
+  post_of_.clear();
+  issued_.clear();
+  done_ = 0;
+  std::vector<std::pair<uint64_t, bool>> failed;
+  for (const auto& [post, outstanding] : posts_) failed.emplace_back(post, outstanding.cancelled);
+  for (const auto& [post, cancelled] : failed) {
+    Complete(post, {.status = cancelled ? absl::CancelledError("cancelled") : why});
+  }
+  generation_ = generation;
+  peer_reset_ = false;
+  Say(LaneReset{});
+}
+
+void LaneSender::StartIfBothReset() {
+  if (!peer_reset_ || link_ != nullptr) return;
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link = factory_(generation_);
+  if (!link.ok()) return;  // again at the next Poll
+  link_ = *std::move(link);
+  for (const auto& [post, outstanding] : posts_) Offer(post);
+}
+
+void LaneSender::Close(absl::Status why) { Reset(generation_ + 1, why); }
+
+void LaneSender::Complete(uint64_t post, Completion completion) {
+  posts_.erase(post);
+  completion.post = post;
+  completions_.push_back(std::move(completion));
+}
+
+}  // namespace baton::kvtransfer

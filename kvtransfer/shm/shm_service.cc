@@ -1,0 +1,168 @@
+#include "kvtransfer/shm/shm_service.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "kvtransfer/crc32c.h"
+#include "kvtransfer/frame.h"
+#include "kvtransfer/shm/arena.h"
+#include "kvtransfer/shm/unix_socket.h"
+#include "kvtransfer/shm/wire.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+struct Connection {
+  shm::Fd socket;
+  shm::Mapping arena;  // of the sender; empty before Hello
+};
+
+// The sender's memory, which it cannot make smaller than `bytes` any more.
+absl::StatusOr<shm::Mapping> MapArena(const shm::Fd& memory, uint64_t bytes) {
+  struct stat about {};
+  const int seals = memory.valid() ? fcntl(memory.get(), F_GET_SEALS) : -1;
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(memory.get(), &about) != 0 ||
+      bytes < shm::kHeaderBytes || static_cast<uint64_t>(about.st_size) < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no sealed shared memory of ", bytes, " bytes came with Hello"));
+  }
+  return shm::Mapping::Create(memory, bytes, /*writable=*/false);
+}
+
+}  // namespace
+
+struct ShmService::Impl {
+  Impl(Receiver* to, shm::Fd socket)
+      : receiver(to),
+        listener(std::move(socket)),
+        wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        thread([this] { Serve(); }) {}
+
+  void Serve();
+  // One message of the sender. An error ends the connection.
+  absl::Status Read(Connection& connection);
+  absl::Status OnHello(Connection& connection, const shm::Hello& hello, const shm::Fd& memory);
+  absl::Status OnPosted(Connection& connection, const shm::Posted& posted);
+
+  Receiver* const receiver;
+  const shm::Fd listener;
+  const shm::Fd wake;
+  std::vector<std::byte> frame = std::vector<std::byte>(shm::kMaxFrameBytes);  // thread only
+  std::vector<Connection> connections;                                         // thread only
+  std::atomic<size_t> connection_count = 0;
+  std::atomic<bool> stopping = false;
+  std::thread thread;
+};
+
+void ShmService::Impl::Serve() {
+  while (!stopping) {
+    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    for (const Connection& connection : connections) {
+      watched.push_back({connection.socket.get(), POLLIN, 0});
+    }
+    poll(watched.data(), watched.size(), -1);
+    for (size_t i = watched.size(); i-- > 2;) {  // from the back: ended ones are erased
+      if (watched[i].revents == 0) continue;
+      const auto it = connections.begin() + static_cast<std::ptrdiff_t>(i - 2);
+      if (const absl::Status status = Read(*it); !status.ok()) {
+        spdlog::debug("shared memory of a sender: {}", status.ToString());
+        connections.erase(it);
+      }
+    }
+    if (watched[1].revents != 0) {
+      if (shm::Fd socket = shm::Accept(listener); socket.valid()) {
+        connections.push_back({std::move(socket), shm::Mapping()});
+      }
+    }
+    connection_count = connections.size();
+  }
+  connections.clear();
+}
+
+absl::Status ShmService::Impl::Read(Connection& connection) {
+  std::array<std::byte, std::max(sizeof(shm::Hello), sizeof(shm::Posted))> message;
+  absl::StatusOr<std::optional<shm::Received>> received = shm::Receive(connection.socket, message);
+  if (!received.ok()) return received.status();
+  if (!received->has_value()) return absl::OkStatus();
+  shm::Hello hello;
+  shm::Posted posted;
+  const size_t bytes = (*received)->bytes;
+  if (connection.arena.bytes().empty() && bytes == sizeof(hello)) {
+    std::memcpy(&hello, message.data(), sizeof(hello));
+    return OnHello(connection, hello, (*received)->passed);
+  }
+  if (!connection.arena.bytes().empty() && bytes == sizeof(posted)) {
+    std::memcpy(&posted, message.data(), sizeof(posted));
+    return OnPosted(connection, posted);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("a message of ", bytes, " bytes"));
+}
+
+absl::Status ShmService::Impl::OnHello(Connection& connection, const shm::Hello& hello,
+                                       const shm::Fd& memory) {
+  if (hello.kind != shm::Kind::kHello || hello.version != shm::kVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Hello of version ", hello.version, ", expected ", shm::kVersion));
+  }
+  absl::StatusOr<shm::Mapping> arena = MapArena(memory, hello.arena_bytes);
+  if (!arena.ok()) return arena.status();
+  connection.arena = *std::move(arena);
+  shm::Welcome welcome;
+  std::memcpy(&welcome.nonce, connection.arena.bytes().data(), sizeof(welcome.nonce));
+  return shm::Send(connection.socket, std::as_bytes(std::span(&welcome, 1)));
+}
+
+// [PD-8] Decode: the copy is what is verified and written: the sender may change its own.
+absl::Status ShmService::Impl::OnPosted(Connection& connection, const shm::Posted& posted) {
+  const std::span<const std::byte> arena = connection.arena.bytes();
+  if (posted.kind != shm::Kind::kPosted || posted.bytes > frame.size() ||
+      posted.offset > arena.size() || posted.bytes > arena.size() - posted.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a frame of ", posted.bytes, " bytes at ",
+                                                   posted.offset, " lies outside of the arena"));
+  }
+  const std::span<std::byte> copy = std::span(frame).first(posted.bytes);
+  const uint32_t checksum = CopyFrame(arena.subspan(posted.offset, posted.bytes), copy.data());
+  std::string detail;
+  const FrameVerdict verdict = receiver->OnFrame(copy, checksum, &detail);
+  const shm::Answer answer{.verdict = static_cast<uint32_t>(verdict), .post = posted.post};
+  std::array<std::byte, sizeof(answer) + shm::kMaxDetailBytes> message;
+  std::memcpy(message.data(), &answer, sizeof(answer));
+  const size_t detail_bytes = std::min(detail.size(), shm::kMaxDetailBytes);
+  std::memcpy(message.data() + sizeof(answer), detail.data(), detail_bytes);
+  return shm::Send(connection.socket, std::span(message).first(sizeof(answer) + detail_bytes));
+}
+
+ShmService::ShmService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<std::unique_ptr<ShmService>> ShmService::Start(Receiver* receiver,
+                                                              Incarnation incarnation) {
+  absl::StatusOr<shm::Fd> listener = shm::Listen(shm::Endpoint(incarnation));
+  if (!listener.ok()) return listener.status();
+  auto impl = std::make_unique<Impl>(receiver, *std::move(listener));
+  return std::unique_ptr<ShmService>(new ShmService(std::move(impl)));
+}
+
+ShmService::~ShmService() {
+  impl_->stopping = true;
+  const uint64_t one = 1;
+  BATON_CHECK(write(impl_->wake.get(), &one, sizeof(one)) == sizeof(one));
+  impl_->thread.join();
+}
+
+size_t ShmService::connections() const { return impl_->connection_count; }
+
+}  // namespace baton::kvtransfer

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "kvtransfer/receiver.h"
+
+namespace baton::kvtransfer {
+
+// Role: the receiving end of transport shm: takes connections at shm::Endpoint(receiver), copies
+// frames out of the senders' memory, checksummed on the way, and hands them to the receiver.
+// Why: one copy, which the sender cannot change any more once it has been verified.
+// Threading: a transfer thread of its own does all of it, senders in turn, one frame each.
+class ShmService {
+ public:
+  // `receiver` outlives the service. UNAVAILABLE when the endpoint cannot be had.
+  static absl::StatusOr<std::unique_ptr<ShmService>> Start(Receiver* receiver,
+                                                           Incarnation incarnation);
+  // Waits for the frame that is being written; senders see the end of their connections.
+  ~ShmService();
+
+  // As of now; for tests.
+  size_t connections() const;
+
+ private:
+  struct Impl;
+  explicit ShmService(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::kvtransfer

@@ -1,0 +1,378 @@
+#include "kvtransfer/shm/shm_transport.h"
+
+#include <chrono>
+#include <fstream>
+#include <list>
+#include <sstream>
+#include <thread>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/fault/fault_transport.h"
+#include "kvtransfer/shm/arena.h"
+#include "kvtransfer/shm/shm_service.h"
+#include "kvtransfer/shm/unix_socket.h"
+#include "kvtransfer/shm/wire.h"
+#include "tests/kvtransfer/live_handoff.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+using ::baton::testing::FlashLayout;
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Optional;
+
+constexpr Incarnation kSender = 11;
+
+// An endpoint that no other run of this test has.
+Incarnation NewReceiver() { return NewIncarnation(); }
+
+HandoffKey Key(uint64_t request, Incarnation receiver) {
+  return {.attempt = {.request = {request, request}, .attempt = 1},
+          .sender = kSender,
+          .receiver = receiver};
+}
+
+std::unique_ptr<Transport> NewTransport() {
+  absl::StatusOr<std::unique_ptr<Transport>> transport = MakeShmTransport();
+  EXPECT_THAT(transport, IsOk());
+  return *std::move(transport);
+}
+
+struct Server {
+  Server() {
+    auto started = ShmService::Start(receiver.get(), incarnation);
+    EXPECT_THAT(started, IsOk());
+    service = *std::move(started);
+  }
+  std::string endpoint() const { return shm::Endpoint(incarnation); }
+
+  const Incarnation incarnation = NewReceiver();
+  TransferThread callbacks;
+  std::unique_ptr<Receiver> receiver = MakeReceiver(&callbacks);
+  std::unique_ptr<ShmService> service;
+};
+
+template <typename Condition>
+bool Soon(Condition condition) {
+  for (int i = 0; i < 5000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+std::string FileText(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(ShmTransportTest, MovesEveryByteOfManyHandoffs) {
+  Server server;
+  std::list<LiveHandoff> runs;
+  auto sender = MakeSender({}, NewTransport());
+  for (uint64_t i = 0; i < 4; ++i) {
+    LiveHandoff& run =
+        runs.emplace_back(Handoff::Options{.layout = FlashLayout(),
+                                           .key = Key(i, server.incarnation),
+                                           .tokens = static_cast<int64_t>(130 + 257 * i),
+                                           .seed = i,
+                                           .endpoint = server.endpoint()});
+    run.Expect(*server.receiver);
+    run.Open(*sender);
+  }
+  for (LiveHandoff& run : runs) run.handoff.Advance(*sender, 130);
+  for (LiveHandoff& run : runs) run.handoff.Finish(*sender);
+  for (LiveHandoff& run : runs) {
+    EXPECT_THAT(run.Sent(), Optional(IsOk()));
+    EXPECT_THAT(run.Received(), Optional(IsOk()));
+    EXPECT_EQ(run.handoff.Problem(), "");
+  }
+}
+
+TEST(ShmTransportTest, SurvivesFaults) {
+  Server server;
+  std::list<LiveHandoff> runs;
+  const FaultRates rates = {.delay = 0.1,
+                            .reorder = 0.1,
+                            .duplicate = 0.1,
+                            .corrupt = 0.1,
+                            .max_duration = std::chrono::milliseconds(5)};
+  auto sender = MakeSender({.frame_bytes = 1000, .resends = 10},
+                           WithFaults(NewTransport(), RandomFaults(rates, 5)));
+  for (uint64_t i = 0; i < 5; ++i) {
+    LiveHandoff& run = runs.emplace_back(Handoff::Options{.key = Key(i, server.incarnation),
+                                                          .tokens = 3000,
+                                                          .seed = i,
+                                                          .endpoint = server.endpoint()});
+    run.Expect(*server.receiver);
+    run.Open(*sender);
+    run.handoff.Finish(*sender);
+  }
+  for (LiveHandoff& run : runs) {
+    EXPECT_THAT(run.Sent(), Optional(IsOk()));
+    EXPECT_THAT(run.Received(), Optional(IsOk()));
+    EXPECT_EQ(run.handoff.Problem(), "");
+  }
+  EXPECT_GT(server.receiver->stats().frames_by_verdict[2], 0u);
+}
+
+TEST(ShmTransportTest, NobodyAtTheEndpointIsUnavailableAtOnce) {
+  auto sender = MakeSender({}, NewTransport());
+  LiveHandoff run({.endpoint = shm::Endpoint(NewReceiver())});
+  run.Open(*sender);
+  run.handoff.Finish(*sender);
+  EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+}
+
+TEST(ShmTransportTest, AServiceThatEndsFailsWhatIsOutstandingAndLeavesNothingMapped) {
+  auto server = std::make_unique<Server>();
+  const std::string endpoint = server->endpoint();
+  auto sender = MakeSender({}, NewTransport());
+  LiveHandoff run({.key = Key(1, server->incarnation), .endpoint = endpoint});
+  run.Expect(*server->receiver);
+  run.Open(*sender);
+  run.handoff.Advance(*sender, 256);
+  ASSERT_TRUE(Soon([&] { return server->receiver->stats().payload_bytes > 0; }));
+  server.reset();
+  run.handoff.Finish(*sender);
+  EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+  EXPECT_THAT(FileText("/proc/net/unix"), Not(HasSubstr(endpoint)));
+}
+
+TEST(ShmTransportTest, CancelBreaksAStuckConnectionAndTheNextPostOpensAnother) {
+  Server server;
+  auto transport = NewTransport();
+  transport->SetWakeup([] {});
+  BATON_ASSERT_OK_AND_ASSIGN(const Region region, transport->Register(1000));
+  std::vector<Completion> done;
+  const auto poll = [&] {
+    for (Completion& completion : transport->Poll()) done.push_back(std::move(completion));
+    return !done.empty();
+  };
+  const std::string endpoint = server.endpoint();
+  transport->Post({.post = 1, .endpoint = endpoint, .region = region.id, .frame = region.memory});
+  transport->Cancel(1);
+  ASSERT_TRUE(Soon(poll));
+  done.clear();
+  transport->Post({.post = 2, .endpoint = endpoint, .region = region.id, .frame = region.memory});
+  ASSERT_TRUE(Soon(poll));
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_THAT(done[0].status, IsOk());
+  EXPECT_EQ(done[0].verdict, FrameVerdict::kCorrupt);  // zeros
+  EXPECT_THAT(done[0].detail, HasSubstr("magic"));
+  transport->Release(region.id);
+}
+
+// --- negotiation
+
+TEST(ShmProbeTest, SaysWhetherTheReceiverSeesThisMemory) {
+  Server server;
+  EXPECT_THAT(ProbeShm(server.endpoint()), IsOk());
+  EXPECT_TRUE(Soon([&] { return server.service->connections() == 0; }));
+  EXPECT_THAT(ProbeShm(shm::Endpoint(NewReceiver())),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("connecting")));
+}
+
+TEST(ShmProbeTest, AReceiverThatDoesNotAnswerOrAnswersWrongIsNotUsed) {
+  const std::string endpoint = shm::Endpoint(NewReceiver());
+  BATON_ASSERT_OK_AND_ASSIGN(const shm::Fd listener, shm::Listen(endpoint));
+  EXPECT_THAT(ProbeShm(endpoint),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not answer")));
+  const shm::Fd silent = shm::Accept(listener);
+  std::thread liar([&] {
+    shm::Fd socket;
+    while (!(socket = shm::Accept(listener)).valid()) std::this_thread::yield();
+    const shm::Welcome welcome{.nonce = 4711};
+    EXPECT_THAT(shm::Send(socket, std::as_bytes(std::span(&welcome, 1))), IsOk());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  EXPECT_THAT(ProbeShm(endpoint),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not see")));
+  liar.join();
+}
+
+// --- hostile senders
+
+class HostileSender : public ::testing::Test {
+ protected:
+  // Whether the service ends the connection because of `message`.
+  template <typename Message>
+  bool Refused(const Message& message, int passed = -1) {
+    EXPECT_THAT(shm::Send(socket_, std::as_bytes(std::span(&message, 1)), passed), IsOk());
+    std::array<std::byte, 600> answer;
+    bool ended = false;
+    EXPECT_TRUE(Soon([&] {
+      const auto received = shm::Receive(socket_, answer);
+      ended = !received.ok();
+      return ended || received->has_value();
+    }));
+    return ended;
+  }
+  void Connect() {
+    absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
+    ASSERT_THAT(socket, IsOk());
+    socket_ = *std::move(socket);
+  }
+
+  Server server_;
+  shm::Fd socket_;
+};
+
+TEST_F(HostileSender, MemoryThatCouldShrinkIsRefused) {
+  Connect();
+  const shm::Fd memory(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), 8192), 0);
+  EXPECT_TRUE(Refused(shm::Hello{.arena_bytes = 8192}, memory.get()));
+}
+
+TEST_F(HostileSender, MemoryThatIsSmallerThanSaidIsRefused) {
+  Connect();
+  BATON_ASSERT_OK_AND_ASSIGN(const shm::Arena arena, shm::Arena::Create(1));
+  EXPECT_TRUE(Refused(shm::Hello{.arena_bytes = arena.bytes() + 1}, arena.read_only().get()));
+}
+
+TEST_F(HostileSender, FramesOutsideOfTheArenaEndTheConnection) {
+  BATON_ASSERT_OK_AND_ASSIGN(const shm::Arena arena, shm::Arena::Create(1));
+  const shm::Posted bad[] = {
+      {.bytes = 100, .offset = arena.bytes() - 99},
+      {.bytes = 100, .offset = ~uint64_t{0} - 50},
+      {.bytes = static_cast<uint32_t>(shm::kMaxFrameBytes) + 1, .offset = 0},
+      {.kind = shm::Kind::kAnswer, .bytes = 100},
+  };
+  for (const shm::Posted& posted : bad) {
+    Connect();
+    EXPECT_FALSE(
+        Refused(shm::Hello{.arena_bytes = arena.bytes()}, arena.read_only().get()));  // Welcome
+    EXPECT_TRUE(Refused(posted)) << posted.bytes << " at " << posted.offset;
+  }
+  EXPECT_TRUE(Soon([&] { return server_.service->connections() == 0; }));
+}
+
+TEST_F(HostileSender, FramesBeforeHelloEndTheConnection) {
+  Connect();
+  EXPECT_TRUE(Refused(shm::Posted{.bytes = 1}));
+}
+
+// --- processes that are killed in the middle of a copy
+
+// Tells through a pipe that a record is being read or written, and stays there.
+class StuckRecords final : public SequenceRecords {
+ public:
+  explicit StuckRecords(int pipe) : pipe_(pipe) {}
+  void Gather(const RecordRange&, std::span<std::byte>) const override { Stick(); }
+  void Scatter(const RecordRange&, std::span<const std::byte>) override { Stick(); }
+
+ private:
+  void Stick() const {
+    [[maybe_unused]] const ssize_t written = write(pipe_, "x", 1);
+    while (true) pause();
+  }
+  const int pipe_;
+};
+
+// Runs `body` in another process. Its sends and receives are this test's to wait for.
+class Process {
+ public:
+  explicit Process(const std::function<void(int pipe)>& body) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      body(ends[1]);
+      _exit(0);
+    }
+    close(ends[1]);
+    pipe_ = shm::Fd(ends[0]);
+  }
+  ~Process() { Kill(); }
+  void WaitForByte() {
+    char byte = 0;
+    EXPECT_EQ(read(pipe_.get(), &byte, 1), 1);
+  }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  shm::Fd pipe_;
+};
+
+TEST(ShmDeathTest, AReceiverThatIsKilledInTheMiddleOfAFrameIsKnownAtOnce) {
+  const Incarnation incarnation = NewReceiver();
+  Process receiver([&](int pipe) {
+    Server server;
+    StuckRecords records(pipe);
+    auto service = ShmService::Start(server.receiver.get(), incarnation);
+    LandingSpec spec = Handoff().landing();
+    spec.key = Key(1, incarnation);
+    spec.records = &records;
+    if (!service.ok() || !server.receiver->Expect(std::move(spec)).ok()) _exit(1);
+    [[maybe_unused]] const ssize_t written = write(pipe, "r", 1);
+    while (true) pause();
+  });
+  receiver.WaitForByte();
+  auto sender = MakeSender({}, NewTransport());
+  LiveHandoff run({.key = Key(1, incarnation), .endpoint = shm::Endpoint(incarnation)});
+  run.Open(*sender);
+  run.handoff.Finish(*sender);
+  receiver.WaitForByte();
+  receiver.Kill();
+  const auto killed = std::chrono::steady_clock::now();
+  EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(1));
+  EXPECT_THAT(FileText("/proc/net/unix"), Not(HasSubstr(shm::Endpoint(incarnation))));
+}
+
+TEST(ShmDeathTest, ASenderThatIsKilledInTheMiddleOfAFrameLeavesNothing) {
+  const Incarnation incarnation = NewReceiver();
+  Process sender([&](int pipe) {
+    StuckRecords records(pipe);
+    while (ProbeShm(shm::Endpoint(incarnation)).code() != absl::StatusCode::kOk) usleep(1000);
+    auto live = MakeSender({.frame_bytes = 1000}, NewTransport());
+    Handoff whole;
+    Handoff stuck;
+    OutboundSpec first = whole.outbound();
+    first.key = Key(1, incarnation);
+    first.endpoint = shm::Endpoint(incarnation);
+    if (!live->Open(std::move(first)).ok()) _exit(1);
+    whole.Advance(*live, 256);
+    usleep(100'000);
+    OutboundSpec second = stuck.outbound();
+    second.key = Key(2, incarnation);
+    second.endpoint = shm::Endpoint(incarnation);
+    second.records = &records;
+    if (!live->Open(std::move(second)).ok()) _exit(1);
+    live->Finish(Key(2, incarnation).attempt, 300);
+    while (true) pause();
+  });
+  TransferThread callbacks;
+  const std::unique_ptr<Receiver> receiver = MakeReceiver(&callbacks);
+  BATON_ASSERT_OK_AND_ASSIGN(const auto service, ShmService::Start(receiver.get(), incarnation));
+  LiveHandoff run({.key = Key(1, incarnation)});
+  run.Expect(*receiver);
+  sender.WaitForByte();
+  EXPECT_TRUE(Soon([&] { return receiver->stats().payload_bytes > 0; }));
+  EXPECT_EQ(service->connections(), 1u);
+  EXPECT_THAT(FileText("/proc/self/maps"), HasSubstr("memfd:baton-kv"));
+  sender.Kill();
+  EXPECT_TRUE(Soon([&] { return service->connections() == 0; }));
+  EXPECT_THAT(FileText("/proc/self/maps"), Not(HasSubstr("memfd:baton-kv")));
+  receiver->Abort(Key(1, incarnation).attempt, absl::UnavailableError("the sender is gone"));
+  EXPECT_THAT(run.Received(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+}
+
+}  // namespace
+}  // namespace baton::kvtransfer
