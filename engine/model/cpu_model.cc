@@ -8,6 +8,7 @@
 #include "engine/model/block.h"
 #include "engine/model/forward_context.h"
 #include "engine/model/pass.h"
+#include "engine/model/rope_config.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/mtp.h"
@@ -19,17 +20,6 @@ namespace {
 
 using kernels::MatrixView;
 
-kernels::RopeConfig PlainRope(const ModelConfig& config) { return {.theta = config.rope_theta}; }
-
-kernels::RopeConfig CompressRope(const ModelConfig& config) {
-  const ModelConfig::RopeScaling& scaling = config.rope_scaling;
-  return {.theta = config.compress_rope_theta,
-          .factor = scaling.factor,
-          .original_positions = scaling.original_max_position_embeddings,
-          .beta_fast = scaling.beta_fast,
-          .beta_slow = scaling.beta_slow};
-}
-
 // What a call returns, owned.
 struct Output {
   int64_t stream_width = 0;       // streams * hidden
@@ -40,12 +30,13 @@ struct Output {
     return {streams.data() + first_row * stream_width, rows, stream_width};
   }
   // Leaves the wanted rows of each chunk.
-  void KeepStreams(std::span<const SequenceChunk> batch) {
+  template <typename Chunk>
+  void KeepStreams(std::span<const Chunk> batch) {
     auto kept = streams.begin();
     auto row = streams.begin();
-    for (const SequenceChunk& chunk : batch) {
-      const auto end = row + std::ssize(chunk.tokens) * stream_width;
-      kept = std::move(row + chunk.first_streams_row * stream_width, end, kept);
+    for (const Chunk& chunk : batch) {
+      const auto end = row + RowsOf(chunk) * stream_width;
+      kept = std::move(row + FirstStreamsRow(chunk) * stream_width, end, kept);
       row = end;
     }
     streams.erase(kept, streams.end());
@@ -124,7 +115,7 @@ ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserve
 
 ForwardResult CpuModel::Impl::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                                       const ForwardObserver& observer) {
-  const std::vector<Pass> passes = PlanPasses(batch);
+  const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows);
   int64_t rows = 0;
   int64_t logits_rows = 0;
   for (const Pass& pass : passes) {
@@ -164,17 +155,17 @@ ForwardResult CpuModel::Impl::ForwardMtp(std::span<const MtpChunk> batch, CacheS
   int64_t rows = 0;
   int64_t logits_rows = 0;
   for (const MtpChunk& chunk : batch) {
-    const auto size = static_cast<int64_t>(chunk.next_tokens.size());
-    rows += size;
-    if (chunk.wants_logits) logits_rows += size;
+    rows += RowsOf(chunk);
+    if (chunk.wants_logits) logits_rows += RowsOf(chunk);
   }
   std::swap(mtp_output, previous_mtp_output);
   Begin(rows, logits_rows, mtp_output);
   int64_t first_row = 0;
   for (const MtpChunk& chunk : batch) {
     RunMtp(chunk, first_row, cache);
-    first_row += static_cast<int64_t>(chunk.next_tokens.size());
+    first_row += RowsOf(chunk);
   }
+  mtp_output.KeepStreams(batch);
   return mtp_output.result();
 }
 
@@ -186,7 +177,7 @@ void CpuModel::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStora
       chunk.streams.data(), static_cast<int64_t>(chunk.next_tokens.size()), width);
   BATON_CHECK(static_cast<int64_t>(chunk.streams.size()) == trunk_streams.rows * width)
       << chunk.streams.size();
-  for (const Pass& pass : PlanPasses(chunk)) {
+  for (const Pass& pass : PlanPasses({&chunk, 1}, kMaxPassRows)) {
     ForwardContext context = ContextFor(pass, no_observer);
     const MatrixView<BFloat16> x = mtp_output.Streams(first_row + pass.first_row, pass.rows());
     EmbedMtp(pass, trunk_streams.Rows(pass.first_row, pass.rows()), x);

@@ -53,7 +53,7 @@ struct ForwardResult {
   // Row-major [wanted rows in batch order, vocab_size], FP32.
   std::span<const float> logits;
   // X after the last layer, row-major [wanted rows in batch order, streams, hidden]. Of ForwardMtp:
-  // all rows; unspecified for those of a chunk that wants no logits.
+  // the rows of chunks that want logits.
   std::span<const BFloat16> streams;
 };
 

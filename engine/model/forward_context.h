@@ -28,6 +28,10 @@ class ScratchMatrix {
   std::vector<T> storage_;
 };
 
+// Rows that go through all layers together: large enough that weights are read from memory rarely,
+// small enough that activations stay near the cores.
+inline constexpr int64_t kMaxPassRows = 256;
+
 // One buffer per intermediate of a layer, at most kMaxPassRows rows each.
 struct ForwardScratch {
   ScratchMatrix<float> rope;  // cos, sin of plain RoPE

@@ -9,6 +9,8 @@ namespace {
 
 class Planner {
  public:
+  explicit Planner(int64_t max_rows) : max_rows_(max_rows) {}
+
   // `segment` describes the whole chunk; its row numbers are filled in here.
   void Add(std::span<const int32_t> tokens, Segment segment, int64_t first_logits_row) {
     BATON_CHECK(segment.start >= 0) << segment.start;
@@ -16,7 +18,7 @@ class Planner {
     const int64_t start = segment.start;
     for (int64_t done = 0; done < total;) {
       Pass& pass = Open();
-      const int64_t rows = std::min(kMaxPassRows - pass.rows(), total - done);
+      const int64_t rows = std::min(max_rows_ - pass.rows(), total - done);
       segment.first_row = pass.rows();
       segment.rows = rows;
       segment.start = start + done;
@@ -34,7 +36,7 @@ class Planner {
 
  private:
   Pass& Open() {
-    if (passes_.empty() || passes_.back().rows() == kMaxPassRows) {
+    if (passes_.empty() || passes_.back().rows() == max_rows_) {
       const int64_t first_row =
           passes_.empty() ? 0 : passes_.back().first_row + passes_.back().rows();
       passes_.emplace_back().first_row = first_row;
@@ -42,13 +44,14 @@ class Planner {
     return passes_.back();
   }
 
+  const int64_t max_rows_;
   std::vector<Pass> passes_;
 };
 
 }  // namespace
 
-std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch) {
-  Planner planner;
+std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch, int64_t max_rows) {
+  Planner planner(max_rows);
   for (const SequenceChunk& chunk : batch) {
     planner.Add(chunk.tokens, {.start = chunk.start, .pages = chunk.pages, .slot = chunk.slot},
                 chunk.first_logits_row);
@@ -56,10 +59,12 @@ std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch) {
   return planner.Take();
 }
 
-std::vector<Pass> PlanPasses(const MtpChunk& chunk) {
-  Planner planner;
-  planner.Add(chunk.next_tokens, {.start = chunk.start, .slot = chunk.slot},
-              /*first_logits_row=*/0);
+std::vector<Pass> PlanPasses(std::span<const MtpChunk> batch, int64_t max_rows) {
+  Planner planner(max_rows);
+  for (const MtpChunk& chunk : batch) {
+    planner.Add(chunk.next_tokens, {.start = chunk.start, .slot = chunk.slot},
+                chunk.wants_logits ? 0 : std::ssize(chunk.next_tokens));
+  }
   return planner.Take();
 }
 

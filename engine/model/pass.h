@@ -12,6 +12,14 @@
 
 namespace baton::engine {
 
+inline int64_t RowsOf(const SequenceChunk& chunk) { return std::ssize(chunk.tokens); }
+inline int64_t RowsOf(const MtpChunk& chunk) { return std::ssize(chunk.next_tokens); }
+// Rows from here on are wanted in ForwardResult::streams.
+inline int64_t FirstStreamsRow(const SequenceChunk& chunk) { return chunk.first_streams_row; }
+inline int64_t FirstStreamsRow(const MtpChunk& chunk) {
+  return chunk.wants_logits ? 0 : RowsOf(chunk);
+}
+
 // Consecutive rows of one sequence within a pass.
 struct Segment {
   int64_t first_row = 0;  // within the pass
@@ -31,13 +39,10 @@ struct Pass {
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
 };
 
-// Large enough that weights are read from memory rarely, small enough that activations stay near
-// the cores.
-inline constexpr int64_t kMaxPassRows = 256;
+// Passes of at most max_rows rows, all but the last of just so many.
+std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch, int64_t max_rows);
 
-std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch);
-
-// The rows of one chunk of the MTP block.
-std::vector<Pass> PlanPasses(const MtpChunk& chunk);
+// Rows of the MTP block, without page tables; a row's token is its next one.
+std::vector<Pass> PlanPasses(std::span<const MtpChunk> batch, int64_t max_rows);
 
 }  // namespace baton::engine

@@ -77,6 +77,12 @@ std::vector<float> TensorReader::Vector(absl::string_view name) const {
   return values;
 }
 
+std::vector<BFloat16> TensorReader::Bf16Vector(absl::string_view name) const {
+  std::vector<BFloat16> values = Copy<BFloat16>(Tensor(name));
+  if (!AllFinite(values)) NotFinite(name);
+  return values;
+}
+
 HostMatrix<float> TensorReader::F32(absl::string_view name) const {
   HostMatrix<float> matrix = CopyMatrix<float>(Tensor(name));
   if (!AllFinite(matrix.values)) NotFinite(name);

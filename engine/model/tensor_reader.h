@@ -48,6 +48,7 @@ class TensorReader {
   const ModelConfig& config() const { return checkpoint_.config(); }
 
   std::vector<float> Vector(absl::string_view name) const;  // a BF16 or F32 tensor as FP32
+  std::vector<BFloat16> Bf16Vector(absl::string_view name) const;
   HostMatrix<float> F32(absl::string_view name) const;
   HostMatrix<BFloat16> Bf16(absl::string_view name) const;
   QuantizedMatrix Quantized(const std::string& name) const;  // name.weight and name.scale

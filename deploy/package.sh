@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Packs built binaries, the libraries that a bare node lacks, configurations and the small model:
+#   deploy/package.sh build/release/bin baton.tar.gz [binary...]
+# The archive starts wherever it is unpacked; a GPU node brings driver, CUDA runtime and NCCL.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source=$1
+archive=$2
+shift 2
+binaries=("$@")
+[ ${#binaries[@]} -gt 0 ] || binaries=(baton baton-router baton-prefill baton-decode)
+
+# Every Linux of the last years has these, and newer ones serve older binaries; or the CUDA image has them.
+provided='^(linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda|cudart|cublas|cublasLt|nccl)\.so)'
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+package=$root/baton
+mkdir -p "$package/bin" "$package/lib"
+for binary in "${binaries[@]}"; do
+  [ -x "$source/$binary" ] || { echo "package.sh: $source/$binary is not built" >&2; exit 1; }
+  # A wrapper sets where libraries are found, so that no tool has to rewrite the binary.
+  cp "$source/$binary" "$package/lib/$binary.bin"
+  strip --strip-debug "$package/lib/$binary.bin"
+  cat > "$package/bin/$binary" <<'WRAPPER'
+#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+export LD_LIBRARY_PATH="$here/../lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec "$here/../lib/$(basename "$0").bin" "$@"
+WRAPPER
+  chmod +x "$package/bin/$binary"
+  ldd "$source/$binary" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }'
+done | sort -u > "$root/libraries"
+while read -r name path; do
+  [[ $name =~ $provided ]] || cp -L "$path" "$package/lib/$name"
+done < "$root/libraries"
+missing=$(for b in "$package"/lib/*.bin; do LD_LIBRARY_PATH=$package/lib ldd "$b" | grep 'not found' || true; done)
+[ -z "$missing" ] || { echo "package.sh: libraries are missing: $missing" >&2; exit 1; }
+cp -r deploy/configs "$package/configs"
+mkdir -p "$package/models"
+cp -r models/needle-17m "$package/models/"
+cp LICENSE README.md "$package/"
+tar -C "$root" -czf "$archive" baton
+echo "$archive: $(du -h "$archive" | cut -f1)"

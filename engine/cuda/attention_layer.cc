@@ -1,0 +1,187 @@
+#include "engine/cuda/attention_layer.h"
+
+#include <cmath>
+
+#include "kernels/cuda/compressor.h"
+#include "kernels/cuda/index_query.h"
+#include "kernels/cuda/index_select.h"
+#include "kernels/cuda/quantize.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/sparse_attention.h"
+#include "kernels/cuda/window_kv.h"
+
+namespace baton::engine::cuda {
+
+using kernels::MatrixView;
+
+AttentionLayer::AttentionLayer(const AttentionWeights& weights, const LayerCache& cache,
+                               int64_t slot_bytes, const PassContext& context)
+    : weights_(weights),
+      cache_(cache),
+      slot_bytes_(slot_bytes),
+      context_(context),
+      scratch_(context.scratch),
+      rope_(cache.kind() == LayerKind::kWindow ? scratch_.rope : scratch_.compress_rope) {}
+
+template <typename T>
+kernels::cuda::SlotRings<T> AttentionLayer::Rings(
+    const kernels::RowRing<std::remove_const_t<T>>& first) const {
+  return {.data = first.data,
+          .rows = first.rows,
+          .width = first.width,
+          .slot_stride = slot_bytes_ / int64_t{sizeof(T)}};
+}
+
+void AttentionLayer::Run(MatrixView<const BFloat16> x, Bf16View output) {
+  ProjectInput(x);
+  ProjectQuery();
+  // Entries that close with a row are visible to it, so they are stored before anyone attends.
+  if (weights_.compressor) StoreEntries(*weights_.compressor, /*is_index=*/false);
+  if (weights_.indexer) {
+    StoreEntries(weights_.indexer->compressor, /*is_index=*/true);
+    SelectEntries();
+  }
+  Attend();
+  WriteWindow();
+  ProjectOutput(output);
+}
+
+void AttentionLayer::StoreWindow(MatrixView<const BFloat16> x) {
+  ProjectInput(x);
+  WriteWindow();
+}
+
+// norm(x), then the query's latent vector and the finished window KV.
+void AttentionLayer::ProjectInput(MatrixView<const BFloat16> x) {
+  const auto quantized = context_.Rows(scratch_.quantized);
+  kernels::cuda::RmsNorm({.x = x,
+                          .weight = weights_.norm.As<BFloat16>(),
+                          .eps = context_.config.rms_norm_eps,
+                          .y = context_.Rows(scratch_.normed),
+                          .quantized = quantized},
+                         context_.stream);
+  weights_.wq_a->Run(ReadOnly(quantized), context_.Rows(scratch_.q_latent), scratch_.workspace,
+                     context_.stream);
+  const Bf16View window = context_.Rows(scratch_.window);
+  weights_.wkv->Run(ReadOnly(quantized), window, scratch_.workspace, context_.stream);
+  kernels::cuda::WindowKv({.batch = context_.arrays.batch,
+                           .kv = window,
+                           .weight = weights_.kv_norm.As<BFloat16>(),
+                           .eps = context_.config.rms_norm_eps,
+                           .rope = rope_,
+                           .numerics = context_.numerics,
+                           .window = context_.config.sliding_window},
+                          context_.stream);
+}
+
+void AttentionLayer::ProjectQuery() {
+  latent_ = context_.Rows(scratch_.q_latent_normed);
+  kernels::cuda::RmsNorm({.x = context_.Rows(scratch_.q_latent),
+                          .weight = weights_.q_norm.As<BFloat16>(),
+                          .eps = context_.config.rms_norm_eps,
+                          .quantized = latent_},
+                         context_.stream);
+  const Bf16View q = context_.Rows(scratch_.q);
+  weights_.wq_b->Run(ReadOnly(latent_), q, scratch_.workspace, context_.stream);
+  kernels::cuda::QueryNormRope({.q = q,
+                                .heads = context_.config.num_attention_heads,
+                                .eps = context_.config.rms_norm_eps,
+                                .rope = rope_},
+                               context_.stream);
+}
+
+void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_index) {
+  const MatrixView<float> projections(scratch_.projections.data, context_.rows(),
+                                      weights.kv_gate->n());
+  weights.kv_gate->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)), projections,
+                       scratch_.workspace, context_.stream);
+  const bool is_csa = weights.ratio == ModelConfig::kCsaRatio;
+  kernels::cuda::Compress(
+      {.batch = context_.arrays.batch,
+       .ratio = weights.ratio,
+       .chunk = projections,
+       .bias = weights.ape.As<float>(),
+       .ring = Rings<float>(is_index ? cache_.IndexState(0) : cache_.KvState(0)),
+       .weight = weights.norm.As<BFloat16>(),
+       .eps = context_.config.rms_norm_eps,
+       .rope = is_csa ? context_.csa_rope_table : context_.hca_rope_table,
+       .numerics = context_.numerics,
+       .pool = is_index ? cache_.IndexPool() : cache_.KvPool()},
+      context_.stream);
+}
+
+void AttentionLayer::SelectEntries() {
+  const IndexerWeights& weights = *weights_.indexer;
+  const int heads = context_.config.index_n_heads;
+  const Bf16View q = context_.Rows(scratch_.index_q);
+  const Bf16View head_weights = context_.Rows(scratch_.index_weights);
+  weights.wq_b->Run(ReadOnly(latent_), q, scratch_.workspace, context_.stream);
+  weights.weights_proj->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)),
+                            head_weights, scratch_.workspace, context_.stream);
+  kernels::cuda::IndexQuery({.q = q.data,
+                             .w = head_weights.data,
+                             .rows = static_cast<int>(q.rows),
+                             .heads = heads,
+                             .rope = rope_,
+                             .numerics = context_.numerics},
+                            context_.stream);
+  selected_ = context_.Rows(scratch_.selected);
+  kernels::cuda::IndexSelect(
+      {.batch = context_.arrays.batch,
+       .q = q.data,
+       .w = head_weights.data,
+       .heads = heads,
+       .keys = cache_.IndexPool(),
+       .max_entries = static_cast<int>(context_.max_end() / ModelConfig::kCsaRatio),
+       .selected = selected_.data,
+       .k = context_.index_topk,
+       .scratch = scratch_.index_scratch,
+       .scratch_bytes = kernels::cuda::kIndexSelectScratchBytes},
+      context_.stream);
+}
+
+void AttentionLayer::Attend() {
+  const ModelConfig& config = context_.config;
+  kernels::cuda::SparseAttentionParams params{
+      .batch = context_.arrays.batch,
+      .q = scratch_.q.data,
+      .heads = config.num_attention_heads,
+      .sinks = weights_.sinks.As<float>(),
+      .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
+      .window = config.sliding_window,
+      .chunk = scratch_.window.data,
+      .rings = Rings<const BFloat16>(cache_.Window(0)),
+      .out = scratch_.attended.data,
+      .scratch = scratch_.attention_scratch,
+  };
+  if (weights_.compressor) {
+    params.ratio = weights_.compressor->ratio;
+    params.pool = cache_.KvPool();
+    params.max_entries = static_cast<int>(context_.max_end() / params.ratio);
+  }
+  if (selected_) {
+    params.selected = selected_.data;
+    params.k = context_.index_topk;
+  }
+  kernels::cuda::SparseAttention(params, context_.stream);
+}
+
+void AttentionLayer::WriteWindow() {
+  kernels::cuda::WriteRings(context_.arrays.batch,
+                            MatrixView<const BFloat16>(context_.Rows(scratch_.window)),
+                            Rings<BFloat16>(cache_.Window(0)), context_.stream);
+}
+
+void AttentionLayer::ProjectOutput(Bf16View output) {
+  const Bf16View attended = context_.Rows(scratch_.attended);
+  kernels::cuda::InverseRope(attended, context_.config.num_attention_heads, rope_, context_.stream);
+  const Bf16View grouped = context_.Rows(scratch_.grouped);
+  weights_.wo_a->Run(attended, grouped, scratch_.grouped_scratch, scratch_.workspace,
+                     context_.stream);
+  const auto quantized = context_.Rows(scratch_.grouped_quantized);
+  kernels::cuda::Quantize(grouped, quantized, context_.stream);
+  weights_.wo_b->Run(ReadOnly(quantized), output, scratch_.workspace, context_.stream);
+}
+
+}  // namespace baton::engine::cuda

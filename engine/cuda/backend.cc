@@ -1,0 +1,79 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "engine/cuda/cuda_model.h"
+#include "engine/cuda/device_records.h"
+#include "engine/cuda/transfer_lane.h"
+#include "engine/model/device_backend.h"
+#include "kernels/runtime/device.h"
+#include "kernels/runtime/stream.h"
+
+namespace baton::engine {
+namespace {
+
+using kernels::DeviceBuffer;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(kernels::PinnedBuffer staging) : lane_(std::move(staging)) {}
+
+  absl::StatusOr<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint,
+                                                   const ForwardOptions& options) override {
+    return cuda::CudaModel::Load(checkpoint, options);
+  }
+
+  absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) override {
+    BATON_ASSIGN_OR_RETURN(
+        CacheStorage::Memory pages,
+        Zeroed(geometry.options.pages * geometry.page_bytes(), "pages of the cache"));
+    BATON_ASSIGN_OR_RETURN(CacheStorage::Memory slots,
+                           Zeroed(geometry.options.slots * geometry.slot_bytes(), "state slots"));
+    return std::make_unique<CacheStorage>(geometry, std::move(pages), std::move(slots));
+  }
+
+  std::unique_ptr<SequenceRecords> NewRecords(const CacheStorage& storage, const PageList& pages,
+                                              int slot) override {
+    return std::make_unique<cuda::DeviceRecords>(storage, pages, slot, lane_);
+  }
+
+ private:
+  static absl::StatusOr<CacheStorage::Memory> Zeroed(int64_t bytes, const char* what) {
+    std::optional<DeviceBuffer> buffer = DeviceBuffer::Allocate(bytes);
+    if (!buffer) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "no room for ", bytes >> 20, " MiB of ", what, " beside the weights in the ",
+          kernels::CurrentDevice().memory_bytes >> 20, " MiB of ", kernels::CurrentDevice().name));
+    }
+    kernels::Stream stream;
+    if (bytes > 0) kernels::FillAsync(buffer->data(), 0, bytes, stream.get());
+    stream.Synchronize();
+    auto owner = std::make_shared<DeviceBuffer>(*std::move(buffer));
+    return CacheStorage::Memory(owner, owner->data());
+  }
+
+  cuda::TransferLane lane_;
+};
+
+}  // namespace
+
+bool HasDeviceBackend() { return true; }
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend() {
+  if (kernels::DeviceCount() == 0) {
+    return absl::FailedPreconditionError(
+        "device is \"cuda\", but no NVIDIA driver or card is found");
+  }
+  const kernels::DeviceInfo& device = kernels::CurrentDevice();
+  constexpr int kHopper = 90;
+  if (device.compute_capability != kHopper) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(device.name, " has compute capability ", device.compute_capability / 10, ".",
+                     device.compute_capability % 10, "; the kernels need 9.0"));
+  }
+  auto staging = kernels::PinnedBuffer::Allocate(cuda::TransferLane::kStagingBytes);
+  if (!staging) return absl::ResourceExhaustedError("no page-locked memory for transfers");
+  return std::make_unique<CudaBackend>(*std::move(staging));
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,303 @@
+#include "engine/cuda/cuda_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/status_macros.h"
+#include "engine/cuda/block.h"
+#include "engine/model/pass.h"
+#include "engine/model/rope_config.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/mtp.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/window_kv.h"
+#include "kernels/runtime/device.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using kernels::DeviceBuffer;
+using kernels::MatrixView;
+using kernels::PinnedBuffer;
+
+int64_t GroupedScratchBytes(const Weights& weights) {
+  int64_t bytes = 0;
+  const auto consider = [&](const LayerWeights& layer) {
+    if (layer.attention.wo_a) bytes = std::max(bytes, layer.attention.wo_a->ScratchBytes());
+  };
+  std::for_each(weights.layers.begin(), weights.layers.end(), consider);
+  if (weights.mtp) consider(weights.mtp->layer);
+  return bytes;
+}
+
+int TopK(const ModelConfig& config, const ForwardOptions& options) {
+  return options.index_topk > 0 ? options.index_topk : config.index_topk;
+}
+
+int64_t Entries(const ModelConfig& config, int ratio) {
+  return config.max_position_embeddings / ratio;
+}
+
+kernels::cuda::RopeFrequencies Frequencies(const kernels::RopeConfig& config) {
+  return kernels::cuda::FrequenciesOf(kernels::RopeTable(config));
+}
+
+// Calls visit(chunk, first, end) for the rows of each chunk that lie in the pass; both are rows of
+// the chunk.
+template <typename Chunk, typename Visit>
+void ForEachChunkOf(const Pass& pass, std::span<const Chunk> batch, Visit visit) {
+  int64_t begin = 0;  // of the chunk, in rows of the batch
+  for (const Chunk& chunk : batch) {
+    const int64_t rows = RowsOf(chunk);
+    const int64_t first = std::clamp<int64_t>(pass.first_row - begin, 0, rows);
+    const int64_t end = std::clamp<int64_t>(pass.first_row + pass.rows() - begin, 0, rows);
+    if (first < end) visit(chunk, first, end);
+    begin += rows;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const Checkpoint& checkpoint,
+                                                           const ForwardOptions& options) {
+  BATON_ASSIGN_OR_RETURN(Weights weights,
+                         LoadWeights(checkpoint, {.pass = kMaxPassRows, .logits = kMaxLogitsRows}));
+  BATON_ASSIGN_OR_RETURN(Memory memory, Allocate(checkpoint.config(), options, weights));
+  return std::unique_ptr<CudaModel>(
+      new CudaModel(checkpoint.config(), options, std::move(weights), std::move(memory)));
+}
+
+absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
+                                                      const ForwardOptions& options,
+                                                      const Weights& weights) {
+  Carver counting;
+  Scratch(config, TopK(config, options), GroupedScratchBytes(weights), counting);
+  constexpr int64_t kRopeBytes = kernels::kRopeDim * int64_t{sizeof(float)};
+  auto scratch = DeviceBuffer::Allocate(counting.used());
+  auto csa_rope = DeviceBuffer::Allocate(Entries(config, ModelConfig::kCsaRatio) * kRopeBytes);
+  auto hca_rope = DeviceBuffer::Allocate(Entries(config, ModelConfig::kHcaRatio) * kRopeBytes);
+  auto arrays = DeviceBuffer::Allocate(PassArrays::Bytes(kMaxPassRows));
+  auto staging = PinnedBuffer::Allocate(PassArrays::Bytes(kMaxPassRows));
+  if (!scratch || !csa_rope || !hca_rope || !arrays || !staging) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no room for the ", counting.used() >> 20,
+                     " MiB of intermediates beside the weights in the memory of ",
+                     kernels::CurrentDevice().name));
+  }
+  return Memory{.scratch = *std::move(scratch),
+                .csa_rope = *std::move(csa_rope),
+                .hca_rope = *std::move(hca_rope),
+                .arrays = *std::move(arrays),
+                .arrays_staging = *std::move(staging)};
+}
+
+CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, Weights weights,
+                     Memory memory)
+    : Model(config, options),
+      weights_(std::move(weights)),
+      memory_(std::move(memory)),
+      scratch_([&] {
+        Carver carver(memory_.scratch.data());
+        return Scratch(config, index_topk(), GroupedScratchBytes(weights_), carver);
+      }()),
+      rope_(Frequencies(PlainRope(config))),
+      compress_rope_(Frequencies(CompressRope(config))),
+      arrays_(std::move(memory_.arrays), std::move(memory_.arrays_staging)) {
+  kernels::FillAsync(memory_.scratch.data(), 0, memory_.scratch.size(), stream_.get());
+  const auto fill = [&](int ratio, const DeviceBuffer& table) {
+    kernels::cuda::FillRopeTable(compress_rope_, ratio, Entries(config, ratio), table.As<float>(),
+                                 stream_.get());
+  };
+  fill(ModelConfig::kCsaRatio, memory_.csa_rope);
+  fill(ModelConfig::kHcaRatio, memory_.hca_rope);
+  stream_.Synchronize();
+}
+
+PassContext CudaModel::Begin(const Pass& pass) {
+  const PassContext context{.config = config(),
+                            .numerics = options().numerics,
+                            .index_topk = index_topk(),
+                            .pass = pass,
+                            .arrays = arrays_.Upload(pass, stream_.get()),
+                            .scratch = scratch_,
+                            .csa_rope_table = memory_.csa_rope.As<float>(),
+                            .hca_rope_table = memory_.hca_rope.As<float>(),
+                            .stream = stream_.get()};
+  const int32_t* positions = context.arrays.batch.position;
+  kernels::cuda::FillRope(rope_, positions, pass.rows(), scratch_.rope, stream_.get());
+  kernels::cuda::FillRope(compress_rope_, positions, pass.rows(), scratch_.compress_rope,
+                          stream_.get());
+  return context;
+}
+
+template <typename T>
+void CudaModel::Append(MatrixView<const T> rows, std::vector<T>& to) {
+  BATON_CHECK(rows.stride == rows.cols) << "rows are not adjacent";
+  const size_t done = to.size();
+  to.resize(done + static_cast<size_t>(rows.rows * rows.cols));
+  kernels::CopyAsync(to.data() + done, rows.data, rows.rows * rows.cols * int64_t{sizeof(T)},
+                     stream_.get());
+}
+
+ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
+                                 const ForwardObserver& observer) {
+  result_ = &trunk_;
+  trunk_.logits.clear();
+  trunk_.streams.clear();
+  for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
+    const PassContext context = Begin(pass);
+    RunTrunk(context, cache, observer);
+    int64_t row = 0;  // of the pass
+    ForEachChunkOf(pass, batch, [&](const SequenceChunk& chunk, int64_t first, int64_t end) {
+      const int64_t wanted = std::clamp<int64_t>(FirstStreamsRow(chunk), first, end);
+      AppendStreams(context, row + wanted - first, row + end - first);
+      row += end - first;
+    });
+    AppendLogits(weights_.head, context);
+    // Growing the result moves it, and the device may be writing to it still.
+    stream_.Synchronize();
+  }
+  return {.logits = trunk_.logits, .streams = trunk_.streams};
+}
+
+void CudaModel::RunTrunk(const PassContext& context, CacheStorage& cache,
+                         const ForwardObserver& observer) {
+  const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
+  const int64_t slot_bytes = cache.geometry().slot_bytes();
+  kernels::cuda::Embed(
+      {weights_.embedding.As<const BFloat16>(), config().vocab_size, config().hidden_size},
+      context.arrays.tokens, config().hc_mult, x, stream_.get());
+  for (int layer = 0; layer < config().num_hidden_layers; ++layer) {
+    const LayerCache layer_cache = LayerCache::Trunk(cache, config(), layer);
+    const MatrixView<const int32_t> selected =
+        RunBlock(weights_.layers[layer], layer_cache, slot_bytes, x, context);
+    if (selected && observer.on_selection) ReportSelection(context, layer, selected, observer);
+    if (observer.on_layer) ReportLayer(context, layer, observer);
+  }
+  if (!config().has_mtp()) return;
+  const kernels::RowRing<BFloat16> carry = cache.Carry(0);
+  kernels::cuda::WriteRings(context.arrays.batch, MatrixView<const BFloat16>(x),
+                            {.data = carry.data,
+                             .rows = carry.rows,
+                             .width = carry.width,
+                             .slot_stride = slot_bytes / int64_t{sizeof(BFloat16)}},
+                            stream_.get());
+}
+
+ForwardResult CudaModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
+  BATON_CHECK(weights_.mtp.has_value()) << "the model has no MTP block";
+  std::swap(mtp_, previous_mtp_);
+  result_ = &mtp_;
+  mtp_.logits.clear();
+  mtp_.streams.clear();
+  for (const bool want_logits : {false, true}) {
+    std::vector<MtpChunk> part;
+    std::copy_if(batch.begin(), batch.end(), std::back_inserter(part),
+                 [&](const MtpChunk& chunk) { return chunk.wants_logits == want_logits; });
+    RunMtp(part, want_logits, cache);
+  }
+  stream_.Synchronize();
+  return {.logits = mtp_.logits, .streams = mtp_.streams};
+}
+
+void CudaModel::RunMtp(std::span<const MtpChunk> batch, bool want_logits, CacheStorage& cache) {
+  const MtpWeights& mtp = *weights_.mtp;
+  const LayerCache layer_cache = LayerCache::Mtp(cache);
+  const int64_t slot_bytes = cache.geometry().slot_bytes();
+  for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
+    const PassContext context = Begin(pass);
+    EmbedMtp(context, batch);
+    const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
+    if (!want_logits) {
+      StoreBlockWindow(mtp.layer, layer_cache, slot_bytes, x, context);
+      continue;
+    }
+    RunBlock(mtp.layer, layer_cache, slot_bytes, x, context);
+    AppendStreams(context, 0, pass.rows());
+    AppendLogits(mtp.head, context);
+    stream_.Synchronize();
+  }
+}
+
+// streams[t, j] = e_proj(norm(embedding of the next token)) + h_proj(norm(X[t, j])).
+void CudaModel::EmbedMtp(const PassContext& context, std::span<const MtpChunk> batch) {
+  const MtpWeights& mtp = *weights_.mtp;
+  const int64_t hidden = config().hidden_size;
+  const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
+  int64_t row = 0;
+  ForEachChunkOf(context.pass, batch, [&](const MtpChunk& chunk, int64_t first, int64_t end) {
+    BATON_CHECK(std::ssize(chunk.streams) == RowsOf(chunk) * x.cols) << chunk.streams.size();
+    kernels::CopyAsync(x.Row(row), chunk.streams.data() + first * x.cols,
+                       (end - first) * x.cols * int64_t{sizeof(BFloat16)}, stream_.get());
+    row += end - first;
+  });
+  const MatrixView<BFloat16> embedded = context.Rows(scratch_.embedded);
+  kernels::cuda::Embed({weights_.embedding.As<const BFloat16>(), config().vocab_size, hidden},
+                       context.arrays.tokens, /*copies=*/1, embedded, stream_.get());
+  const auto project = [&](MatrixView<BFloat16> values, const DeviceBuffer& norm,
+                           const Linear& matrix) {
+    const auto quantized = PassContext::Shape(scratch_.streams_quantized, values.rows);
+    kernels::cuda::RmsNorm({.x = values,
+                            .weight = norm.As<BFloat16>(),
+                            .eps = config().rms_norm_eps,
+                            .quantized = quantized},
+                           stream_.get());
+    matrix.Run(ReadOnly(quantized), values, scratch_.workspace, stream_.get());
+  };
+  project(embedded, mtp.embedding_norm, *mtp.e_proj);
+  project({x.data, x.rows * config().hc_mult, hidden}, mtp.streams_norm, *mtp.h_proj);
+  kernels::cuda::AddEmbeddingToStreams(embedded, x, stream_.get());
+}
+
+void CudaModel::AppendLogits(const HeadWeights& head, const PassContext& context) {
+  const std::vector<int64_t>& wanted = context.pass.logits_rows;
+  const int64_t width = scratch_.streams.cols;
+  for (size_t done = 0; done < wanted.size();) {
+    const auto count = std::min<int64_t>(kMaxLogitsRows, std::ssize(wanted) - done);
+    for (int64_t i = 0; i < count;) {
+      const int64_t first = wanted[done + i];
+      int64_t run = 1;
+      while (i + run < count && wanted[done + i + run] == first + run) ++run;
+      kernels::CopyAsync(scratch_.head_streams.Row(i), scratch_.streams.Row(first),
+                         run * width * int64_t{sizeof(BFloat16)}, stream_.get());
+      i += run;
+    }
+    const MatrixView<float> logits = scratch_.logits.Rows(0, count);
+    RunHead(head, *weights_.lm_head, scratch_.head_streams.Rows(0, count), logits, context);
+    Append<float>(logits, result_->logits);
+    stream_.Synchronize();
+    done += count;
+  }
+}
+
+void CudaModel::AppendStreams(const PassContext& context, int64_t begin, int64_t end) {
+  if (begin == end) return;
+  Append<BFloat16>(context.Rows(scratch_.streams).Rows(begin, end - begin), result_->streams);
+  stream_.Synchronize();
+}
+
+void CudaModel::ReportLayer(const PassContext& context, int layer,
+                            const ForwardObserver& observer) {
+  std::vector<BFloat16> streams;
+  Append<BFloat16>(context.Rows(scratch_.streams), streams);
+  stream_.Synchronize();
+  observer.on_layer(layer, context.pass.first_row, streams);
+}
+
+void CudaModel::ReportSelection(const PassContext& context, int layer,
+                                MatrixView<const int32_t> selected,
+                                const ForwardObserver& observer) {
+  std::vector<int32_t> entries;
+  Append<int32_t>(selected, entries);
+  stream_.Synchronize();
+  for (int64_t row = 0; row < selected.rows; ++row) {
+    const std::span<const int32_t> slots =
+        std::span(entries).subspan(row * selected.cols, selected.cols);
+    const auto used = std::find(slots.begin(), slots.end(), -1) - slots.begin();
+    observer.on_selection(layer, context.pass.first_row + row, slots.first(used));
+  }
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "common/cache_layout.h"
+#include "engine/cache/record_map.h"
+#include "engine/cuda/transfer_lane.h"
+
+namespace baton::engine::cuda {
+
+// One sequence's records in a cache that lies in device memory. Threads: as common/cache_layout.h
+// says; calls take turns on the lane.
+class DeviceRecords final : public SequenceRecords {
+ public:
+  // All three outlive it; `pages` may grow meanwhile.
+  DeviceRecords(const CacheStorage& storage, const PageList& pages, int slot, TransferLane& lane)
+      : map_(storage, pages, slot), lane_(lane) {}
+
+  void Gather(const RecordRange& range, std::span<std::byte> bytes) const override;
+  void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override;
+
+ private:
+  const RecordMap map_;
+  TransferLane& lane_;
+};
+
+}  // namespace baton::engine::cuda

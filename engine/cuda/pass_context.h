@@ -1,0 +1,52 @@
+#pragma once
+
+#include "engine/cuda/pass_arrays.h"
+#include "engine/cuda/scratch.h"
+#include "engine/model/config.h"
+#include "engine/model/forward.h"
+#include "engine/model/pass.h"
+#include "kernels/cuda/fp8_rows.h"
+#include "kernels/matrix.h"
+
+// What the parts of the forward pass share: the rows of the pass, options, tables and scratch
+// memory. Everything is issued on one stream; nothing waits for the device.
+
+namespace baton::engine::cuda {
+
+struct PassContext {
+  const ModelConfig& config;
+  Numerics numerics;
+  int index_topk;
+  const Pass& pass;
+  PassArrays::View arrays;
+  const Scratch& scratch;
+  const float* csa_rope_table;  // rotations of entries of 4 tokens
+  const float* hca_rope_table;  // of 128
+  CUstream_st* stream;
+
+  int64_t rows() const { return pass.rows(); }
+  // Positions that the longest sequence has after the pass.
+  int64_t max_end() const;
+
+  // The scratch buffer as it is used in this pass.
+  template <typename T>
+  kernels::MatrixView<T> Rows(kernels::MatrixView<T> buffer) const {
+    return buffer.Rows(0, rows());
+  }
+  kernels::cuda::MutableFp8Rows Rows(kernels::cuda::MutableFp8Rows buffer) const {
+    return Shape(buffer, rows());
+  }
+  // With so many rows; products read them in groups of 16.
+  static kernels::cuda::MutableFp8Rows Shape(kernels::cuda::MutableFp8Rows buffer, int64_t rows);
+};
+
+inline kernels::cuda::Fp8Rows ReadOnly(const kernels::cuda::MutableFp8Rows& rows) {
+  return {.codes = rows.codes,
+          .scales = rows.scales,
+          .rows = rows.rows,
+          .cols = rows.cols,
+          .stride = rows.stride,
+          .scale_stride = rows.scale_stride};
+}
+
+}  // namespace baton::engine::cuda
