@@ -177,6 +177,14 @@ TEST(RouteTest, WorkThatTheReportKnowsIsNotCountedTwice) {
   EXPECT_EQ(worker.EstimatedQueuedTokens(), 10);
 }
 
+TEST(RouteTest, DecodeWorkersDoNotStandInForPrefillWorkersThatAreGone) {
+  Snapshot snapshot{.workers = {MakeWorker(WorkerRole::kDecode, "d")}, .prefill_is_split = true};
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}),
+              HasSubstr("no prefill worker can take the request: 0 of 0 ready"));
+  snapshot.prefill_is_split = false;
+  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1}), "d:");
+}
+
 TEST(RouteTest, OffersAtMostFourPrefillWorkers) {
   Snapshot snapshot{.workers = {MakeWorker(WorkerRole::kDecode, "d")}, .prefill_is_split = true};
   for (int i = 0; i < 9; ++i) {
@@ -187,11 +195,3 @@ TEST(RouteTest, OffersAtMostFourPrefillWorkers) {
 
 }  // namespace
 }  // namespace baton::router
-TEST(RouteTest, DecodeWorkersDoNotStandInForPrefillWorkersThatAreGone) {
-  Snapshot snapshot{.workers = {MakeWorker(WorkerRole::kDecode, "d")}, .prefill_is_split = true};
-  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}),
-              HasSubstr("no prefill worker can take the request: 0 of 0 ready"));
-  snapshot.prefill_is_split = false;
-  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1}), "d:");
-}
-
