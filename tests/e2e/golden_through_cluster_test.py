@@ -32,7 +32,8 @@ class GoldenThroughCluster(unittest.TestCase):
         answered = [case for case in cases if case.found]
         self.assertGreater(len(answered), 30)
         binaries = pathlib.Path(os.environ["BATON_BINARIES"])
-        with Cluster(binaries, MODEL, prefill=1, decode=1) as cluster, \
+        flags = os.environ.get("BATON_WORKER_FLAGS", "").split()  # e.g. --device=cuda
+        with Cluster(binaries, MODEL, prefill=2, decode=2, worker_flags=flags) as cluster, \
                 concurrent.futures.ThreadPoolExecutor(4) as pool:
             completions = list(pool.map(lambda case: self.complete(cluster.url, case), answered))
         for case, completion in zip(answered, completions):
