@@ -31,7 +31,8 @@ EntryAddress LocateEntry(const PagedPool& pool, const PageTable& pages, int64_t 
 
 // Writes head_dim values in the pool's format. kFp8Packed: groups of 64 with Fp8Scale over the
 // first 448 channels, the last 64 as BF16. kFp8Index: one Fp8Scale. kFp4Index: groups of 32 with
-// Fp4Scale. Values already on the format's grid are stored exactly.
+// Fp4Scale; e2m1 has no NaN, so a group with one gets a NaN scale. Values already on the format's
+// grid are stored exactly.
 void EncodeEntry(const PagedPool& pool, const PageTable& pages, int64_t entry,
                  const BFloat16* values);
 // Reads them back; every format's values are BF16 values.

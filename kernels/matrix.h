@@ -24,7 +24,7 @@ struct MatrixView {
       MatrixView(const MatrixView<U>& other)  // NOLINT(google-explicit-constructor)
       : MatrixView(other.data, other.rows, other.cols, other.stride) {}
 
-  T* Row(int64_t row) const { return data + row * stride; }
+  constexpr T* Row(int64_t row) const { return data + row * stride; }
   MatrixView Rows(int64_t begin, int64_t count) const { return {Row(begin), count, cols, stride}; }
   MatrixView Columns(int64_t begin, int64_t count) const {
     return {data + begin, rows, count, stride};

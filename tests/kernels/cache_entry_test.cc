@@ -1,6 +1,8 @@
 #include "kernels/cache_entry.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -132,6 +134,18 @@ TEST(CacheEntryTest, ValuesOffTheGridAreRoundedByTheStore) {
   EncodeEntry(pages.pool, pages.table, 0, values.data());
   DecodeEntry(pages.pool, pages.table, 0, read.data());
   EXPECT_EQ(Floats(read), Floats(expected));
+}
+
+TEST(CacheEntryTest, NanShowsInEveryFormat) {
+  for (const Format& format : kFormats) {
+    TestPages pages(format.format, format.head_dim, 4, 4);
+    std::vector<BFloat16> values(format.head_dim, BFloat16(1.0f));
+    values[5] = BFloat16(std::numeric_limits<float>::quiet_NaN());
+    EncodeEntry(pages.pool, pages.table, 2, values.data());
+    DecodeEntry(pages.pool, pages.table, 2, values.data());
+    EXPECT_TRUE(std::isnan(static_cast<float>(values[5]))) << format.record_bytes;
+    EXPECT_EQ(values.back(), BFloat16(1.0f)) << format.record_bytes;
+  }
 }
 
 TEST(CacheEntryTest, RecordsMoveBetweenPagesOfDifferentSizes) {

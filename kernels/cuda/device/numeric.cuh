@@ -34,24 +34,6 @@ __device__ inline float2 UnpackE4m3(uint16_t codes) {
   return __half22float2(__half2(pair));
 }
 
-// e2m1 as FP32: scaled by 2^-126 its smallest normal number becomes FP32's, so that FP32's own
-// fields, subnormals included, are those of e2m1, with the code in bits 22 to 24.
-inline constexpr float kE2m1ToFloat = 0x1p126f;
-__device__ inline uint32_t RoundedE2m1Bits(float value) {
-  const float magnitude = fabsf(value) > 6.0f ? 6.0f : fabsf(value);  // NaN stays NaN
-  const uint32_t bits = __float_as_uint(__fmul_rn(magnitude, 0x1p-126f));
-  return bits + 0x1fffffu + ((bits >> 22) & 1u);
-}
-// The code in the low nibble; saturated at +-6. NaN has no code: callers mark it in the scale.
-__device__ inline uint32_t EncodeE2m1(float value) {
-  return ((RoundedE2m1Bits(value) >> 22) & 7u) | ((__float_as_uint(value) >> 28) & 8u);
-}
-// The value of EncodeE2m1(value); NaN stays NaN.
-__device__ inline float RoundToE2m1(float value) {
-  const float magnitude = __uint_as_float(RoundedE2m1Bits(value) & 0xffc00000u);
-  return value != value ? value : copysignf(__fmul_rn(magnitude, kE2m1ToFloat), value);
-}
-
 // Powers of two from their exponent field, and the field of one; 0 stands for 2^-127.
 __device__ inline float DecodeE8m0(uint32_t code) {
   if (code == 255) return __uint_as_float(0x7fc00000u);
@@ -73,5 +55,48 @@ __device__ inline float Fp4Scale(float amax) {
 }
 // 1 / scale, exact for a power of two.
 __device__ inline float InverseOfPowerOfTwo(float scale) { return __frcp_rn(scale); }
+
+// Pairs: two BF16 values in a word, computed without leaving BF16. Exact where both operands are
+// powers of two times what fits.
+__device__ inline __nv_bfloat162 AsBf16x2(uint32_t pair) {
+  return *reinterpret_cast<const __nv_bfloat162*>(&pair);
+}
+__device__ inline uint32_t AsWord(__nv_bfloat162 pair) {
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+// Both halves = `value`, which BF16 must hold exactly.
+__device__ inline uint32_t SplatBf16(float value) {
+  return __byte_perm(__float_as_uint(value), 0, 0x3232);
+}
+__device__ inline uint32_t MultiplyPair(uint32_t pair, uint32_t by) {
+  return AsWord(__hmul2_rn(AsBf16x2(pair), AsBf16x2(by)));
+}
+// Larger magnitudes; NaN wins.
+__device__ inline uint32_t MaxMagnitudePair(uint32_t a, uint32_t b) {
+  return AsWord(__hmax2_nan(__habs2(AsBf16x2(a)), __habs2(AsBf16x2(b))));
+}
+// Largest magnitude of eight values; NaN wins.
+__device__ inline float MaxMagnitude(const uint32_t (&words)[4]) {
+  const uint32_t largest =
+      MaxMagnitudePair(MaxMagnitudePair(words[0], words[1]), MaxMagnitudePair(words[2], words[3]));
+  const float low = LowBf16(largest);
+  const float high = HighBf16(largest);
+  return low > high || low != low ? low : high;
+}
+
+// Rounds to a format with `kMantissa` explicit bits, subnormal below 2^kMinExponent; magnitudes do
+// not exceed its largest value. Adding 2^(7 - kMantissa) times the value's power of two pushes the
+// surplus bits out of BF16's significand; NaN stays NaN.
+template <int kMantissa, int kMinExponent>
+__device__ inline uint32_t RoundPairToGrid(uint32_t pair) {
+  constexpr uint32_t kLowest = static_cast<uint32_t>(127 + kMinExponent) << 7;
+  constexpr uint32_t kShift = static_cast<uint32_t>(127 + 7 - kMantissa) << 7;
+  constexpr uint32_t kBoth = 0x10001u;
+  const __nv_bfloat162 unit = __hmax2(AsBf16x2(pair & 0x7f807f80u), AsBf16x2(kLowest * kBoth));
+  const __nv_bfloat162 pushed =
+      __hfma2(unit, AsBf16x2(kShift * kBoth), AsBf16x2(pair & 0x7fff7fffu));
+  const __nv_bfloat162 magnitude = __hfma2(unit, AsBf16x2((kShift | 0x8000u) * kBoth), pushed);
+  return AsWord(magnitude) | (pair & 0x80008000u);
+}
 
 }  // namespace baton::kernels::cuda

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cache_view.h"
+#include "kernels/cuda/device/entry_tile.cuh"
+#include "kernels/numeric.h"
+
+namespace baton::kernels::cuda {
+
+// Where an entry's bytes lie; see EntryFormat for the layouts.
+struct EntryPlace {
+  std::byte* page = nullptr;  // null: nothing to store
+  int index = 0;              // of the entry in its page
+};
+
+__device__ inline EntryPlace LocateEntry(const PagedPool& pool, const int32_t* pages, int entry) {
+  const int page = entry / pool.entries_per_page;
+  return {.page = pool.data + pages[page] * pool.page_bytes,
+          .index = entry - page * pool.entries_per_page};
+}
+
+// EncodeEntry of the rows of a tile. `kOnGrid`: values are on the FP4 grid already, so that coding
+// them again rounds nothing.
+template <EntryFormat kFormat, bool kOnGrid>
+struct EntryWriter;
+
+template <bool kOnGrid>
+struct EntryWriter<EntryFormat::kBf16, kOnGrid> {
+  template <int kHeadDim>
+  __device__ static void Store(const EntryTile<kHeadDim>& tile, int i, const EntryPlace& place,
+                               int /*entries_per_page*/) {
+    if (place.page == nullptr) return;
+    tile.Store(i, reinterpret_cast<BFloat16*>(place.page) + int64_t{place.index} * kHeadDim);
+  }
+};
+
+// Eight e4m3 codes of a chunk.
+__device__ inline uint2 EncodeE4m3Chunk(const uint32_t (&words)[4], float inverse) {
+  uint16_t codes[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    codes[k] = PackE4m3(LowBf16(words[k]) * inverse, HighBf16(words[k]) * inverse);
+  }
+  return {codes[0] | uint32_t{codes[1]} << 16, codes[2] | uint32_t{codes[3]} << 16};
+}
+
+template <bool kOnGrid>
+struct EntryWriter<EntryFormat::kFp8Packed, kOnGrid> {
+  using Tile = EntryTile<512>;
+  static constexpr int kGroups = Tile::kRopeChunk;  // a chunk of 8 lanes is a group of 64
+  static constexpr int kCodes = 64 * kGroups;
+  static constexpr int kValueBytes = kCodes + 2 * kRopeDim;
+
+  __device__ static void Store(const Tile& tile, int i, const EntryPlace& place,
+                               int entries_per_page) {
+    std::byte* values = place.page + place.index * kValueBytes;
+    uint64_t scales = 0;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      const uint32_t(&words)[4] = tile.words[i][group];
+      const float scale = Fp8Scale(LaneMax<Tile::kLanes>(MaxMagnitude(words)));
+      scales |= uint64_t{EncodeE8m0(scale)} << (8 * group);
+      const uint2 codes = EncodeE4m3Chunk(words, InverseOfPowerOfTwo(scale));
+      if (place.page != nullptr) *reinterpret_cast<uint2*>(values + Tile::Channel(group)) = codes;
+    }
+    if (place.page == nullptr) return;
+    tile.StoreChunk(i, kGroups, values + kCodes + 16 * Tile::LaneOfRow());
+    if (Tile::LaneOfRow() == 0) {
+      std::byte* all_scales = place.page + entries_per_page * kValueBytes;
+      reinterpret_cast<uint64_t*>(all_scales)[place.index] = scales;
+    }
+  }
+};
+
+template <bool kOnGrid>
+struct EntryWriter<EntryFormat::kFp8Index, kOnGrid> {
+  using Tile = EntryTile<128>;
+
+  __device__ static void Store(const Tile& tile, int i, const EntryPlace& place,
+                               int entries_per_page) {
+    uint32_t largest[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        largest[k] = MaxMagnitudePair(largest[k], tile.words[i][chunk][k]);
+      }
+    }
+    const float scale = Fp8Scale(LaneMax<Tile::kLanes>(MaxMagnitude(largest)));
+    if (place.page == nullptr) return;
+    std::byte* values = place.page + place.index * 128;
+#pragma unroll
+    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+      *reinterpret_cast<uint2*>(values + Tile::Channel(chunk)) =
+          EncodeE4m3Chunk(tile.words[i][chunk], InverseOfPowerOfTwo(scale));
+    }
+    if (Tile::LaneOfRow() == 0) {
+      reinterpret_cast<float*>(place.page + entries_per_page * 128)[place.index] = scale;
+    }
+  }
+};
+
+// Eight e2m1 codes of a chunk, the first in the lowest nibble. Times 2^-126 the grid's fields are
+// BF16's own: the code stands in bits 6 to 8 of a half, its sign in bit 15.
+template <bool kOnGrid>
+__device__ inline uint32_t EncodeE2m1Chunk(const uint32_t (&words)[4], uint32_t inverse) {
+  constexpr uint32_t kSmallestNormal = 0x00800080u;
+  uint32_t nibbles[4];  // two a word, in bits 0 to 3 of the halves
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    uint32_t pair = MultiplyPair(words[k], inverse);
+    if constexpr (!kOnGrid) pair = RoundPairToGrid<1, 0>(pair);
+    pair = MultiplyPair(pair, kSmallestNormal);
+    nibbles[k] = ((pair >> 6) & 0x00070007u) | ((pair >> 12) & 0x00080008u);
+  }
+  const uint32_t low_words = nibbles[0] | nibbles[1] << 8;
+  const uint32_t high_words = nibbles[2] | nibbles[3] << 8;
+  return __byte_perm(low_words, high_words, 0x5410) | __byte_perm(low_words, high_words, 0x7632)
+                                                          << 4;
+}
+
+template <bool kOnGrid>
+struct EntryWriter<EntryFormat::kFp4Index, kOnGrid> {
+  using Tile = EntryTile<128>;
+  static constexpr uint32_t kNanScale = 255;
+
+  __device__ static void Store(const Tile& tile, int i, const EntryPlace& place,
+                               int entries_per_page) {
+    std::byte* values = place.page + place.index * 64;
+    uint32_t scales = 0;
+#pragma unroll
+    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+      const uint32_t(&words)[4] = tile.words[i][chunk];
+      const float amax = LaneMax<Tile::kLanes>(MaxMagnitude(words));
+      const float scale = Fp4Scale(amax);
+      scales |= (amax == amax ? EncodeE8m0(scale) : kNanScale) << (8 * chunk);
+      const uint32_t codes = EncodeE2m1Chunk<kOnGrid>(words, SplatBf16(InverseOfPowerOfTwo(scale)));
+      if (place.page != nullptr) {
+        *reinterpret_cast<uint32_t*>(values + Tile::Channel(chunk) / 2) = codes;
+      }
+    }
+    if (place.page == nullptr || Tile::LaneOfRow() != 0) return;
+    reinterpret_cast<uint32_t*>(place.page + entries_per_page * 64)[place.index] = scales;
+  }
+};
+
+// What StoreEntries does to rows once they are loaded. `rope[i]` and `place[i]` belong to row i of
+// the lane; all lanes of the warp call.
+template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
+__device__ inline void FinishEntries(EntryTile<kHeadDim>& tile, const BFloat16* weight, float eps,
+                                     const float* const* rope, const EntryPlace* place,
+                                     int entries_per_page) {
+  using Tile = EntryTile<kHeadDim>;
+  constexpr bool kSimulate = kNumerics == Numerics::kReference;
+  tile.Normalize(weight, eps);
+#pragma unroll
+  for (int i = 0; i < Tile::kRowsPerLane; ++i) {
+    if (place[i].page != nullptr) tile.Rotate(i, rope[i]);
+  }
+  if constexpr (kHeadDim == 128) HadamardRows(tile);
+#pragma unroll
+  for (int i = 0; i < Tile::kRowsPerLane; ++i) {
+    if constexpr (kSimulate && kHeadDim == 128) {
+#pragma unroll
+      for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+        tile.template SnapToGrid<1, 0>(i, chunk);
+      }
+    } else if constexpr (kSimulate) {
+#pragma unroll
+      for (int chunk = 0; chunk < Tile::kRopeChunk; ++chunk) {
+        tile.template SnapToGrid<3, -6>(i, chunk);
+      }
+    }
+    EntryWriter<kFormat, kSimulate>::Store(tile, i, place[i], entries_per_page);
+  }
+}
+
+}  // namespace baton::kernels::cuda

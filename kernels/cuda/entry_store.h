@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/bf16.h"
+#include "kernels/cache_view.h"
+#include "kernels/numeric.h"
+
+struct CUstream_st;
+
+namespace baton::kernels::cuda {
+
+// kernels/entry_store.h for entries of any number of sequences. Norm, rotation and quantisation
+// give the CPU's bits; the Hadamard transform sums in another order, which moves about one BF16
+// value in a million. A NaN marks its FP4 group by scale byte 255.
+//
+// One kernel template over head_dim, storage format and numerics; the pool names the instance.
+// head_dim 128: kBf16, kFp8Index, kFp4Index; head_dim 512: kBf16, kFp8Packed. Pages, page_bytes,
+// pooled, weight and rope are aligned to 16 bytes.
+struct StoreEntriesParams {
+  const BFloat16* pooled = nullptr;   // [rows, head_dim]
+  const int32_t* sequence = nullptr;  // [rows] row of the page table; -1: store nothing
+  const int32_t* entry = nullptr;     // [rows]
+  int64_t rows = 0;
+  const int32_t* page_table = nullptr;  // [sequences, max_pages]
+  int max_pages = 0;
+  const BFloat16* weight = nullptr;  // [head_dim]
+  float eps = 1e-6f;
+  const float* rope = nullptr;  // FillRopeTable with the pool's tokens an entry as step
+  Numerics numerics = Numerics::kReference;
+  PagedPool pool = {};  // data on the device
+};
+void StoreEntries(const StoreEntriesParams& params, CUstream_st* stream);
+
+}  // namespace baton::kernels::cuda

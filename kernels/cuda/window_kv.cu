@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "kernels/cuda/device/entry_tile.cuh"
+#include "kernels/cuda/device/ring.cuh"
+#include "kernels/cuda/window_kv.h"
+#include "kernels/runtime/error.h"
+
+namespace baton::kernels::cuda {
+
+namespace {
+
+constexpr int kWarps = 4;
+
+template <Numerics kNumerics>
+__global__ void __launch_bounds__(32 * kWarps) WindowKvKernel(const WindowKvParams params) {
+  using Tile = EntryTile<512>;
+  const BatchView& batch = params.batch;
+  const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * Tile::kRows + Tile::Row(0);
+  const int sequence = row < batch.rows ? batch.sequence[row] : -1;
+  Tile tile;
+  tile.Load(0, sequence >= 0 ? params.kv.Row(row) : nullptr);
+  tile.Normalize(params.weight, params.eps);
+  if (sequence >= 0) tile.Rotate(0, params.rope + int64_t{row} * kRopeDim);
+  if constexpr (kNumerics == Numerics::kReference) {
+#pragma unroll
+    for (int chunk = 0; chunk < Tile::kRopeChunk; ++chunk) {
+      tile.template SnapToGrid<3, -6>(0, chunk);
+    }
+  }
+  if (sequence < 0) return;
+  tile.Store(0, params.kv.Row(row));
+  if (params.ring.data != nullptr) {
+    tile.Store(0, RingRow(params.ring, batch.slot[sequence], batch.position[row]));
+  }
+}
+
+// A warp a row: row `back` before the end of sequence blockIdx.y.
+template <typename T>
+__global__ void WriteRingsKernel(const BatchView batch, MatrixView<const T> rows, SlotRings<T> ring,
+                                 const float* bias, int bias_rows) {
+  const int sequence = blockIdx.y;
+  const int back = blockIdx.x * kWarps + threadIdx.x / 32;
+  const int row = batch.row_begin[sequence + 1] - 1 - back;
+  if (row < batch.row_begin[sequence] || back >= ring.rows) return;
+  const int position = batch.position[row];
+  const RingSource<T> source = {.row = rows.Row(row),
+                                .bias = BiasRow(bias, bias_rows, ring.width, position)};
+  CopyToRing(source, ring.width, threadIdx.x % 32, 32,
+             RingRow(ring, batch.slot[sequence], position));
+}
+
+template <typename T>
+void LaunchWriteRings(const BatchView& batch, MatrixView<const T> rows, SlotRings<T> ring,
+                      const float* bias, int bias_rows, CUstream_st* stream) {
+  constexpr int kPerVector = 16 / sizeof(T);
+  BATON_CHECK(rows.cols == ring.width && ring.width % (2 * kPerVector) == 0 &&
+              rows.stride % kPerVector == 0)
+      << "row width " << rows.cols << ", ring " << ring.width;
+  const int count = std::min(batch.max_rows, ring.rows);
+  if (count == 0 || batch.sequences == 0) return;
+  const dim3 grid((count + kWarps - 1) / kWarps, batch.sequences);
+  WriteRingsKernel<T><<<grid, 32 * kWarps, 0, stream>>>(batch, rows, ring, bias, bias_rows);
+  CheckLaunch("WriteRings");
+}
+
+}  // namespace
+
+void WindowKv(const WindowKvParams& params, CUstream_st* stream) {
+  BATON_CHECK(params.kv.cols == 512 && params.kv.stride % 8 == 0)
+      << "no kernel for head_dim " << params.kv.cols;
+  BATON_CHECK(
+      params.ring.data == nullptr ||
+      (params.ring.width == 512 && params.batch.max_rows <= params.ring.rows - (params.window - 1)))
+      << params.batch.max_rows << " rows a sequence would overwrite a window of " << params.window
+      << " in a ring of " << params.ring.rows;
+  if (params.batch.rows == 0) return;
+  constexpr int kBlockRows = kWarps * EntryTile<512>::kRows;
+  const int blocks = (params.batch.rows + kBlockRows - 1) / kBlockRows;
+  const auto kernel = params.numerics == Numerics::kReference ? WindowKvKernel<Numerics::kReference>
+                                                              : WindowKvKernel<Numerics::kExact>;
+  kernel<<<blocks, 32 * kWarps, 0, stream>>>(params);
+  CheckLaunch("WindowKv");
+}
+
+void WriteRings(const BatchView& batch, MatrixView<const BFloat16> rows, SlotRings<BFloat16> ring,
+                CUstream_st* stream) {
+  LaunchWriteRings(batch, rows, ring, nullptr, 0, stream);
+}
+
+void WriteRings(const BatchView& batch, MatrixView<const float> rows, SlotRings<float> ring,
+                const float* bias, int bias_rows, CUstream_st* stream) {
+  LaunchWriteRings(batch, rows, ring, bias, bias_rows, stream);
+}
+
+}  // namespace baton::kernels::cuda
