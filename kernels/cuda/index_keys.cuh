@@ -47,9 +47,10 @@ __device__ inline int TileOffset(int row, int piece) {
   return (piece >> 3) * kRows * 128 + SwizzledOffset(row, piece & 7);
 }
 
-// kThreads threads fill tiles of kRows keys. Issue starts the copies of a tile, Finish, once
-// these have arrived (WaitCopies), turns them into BF16; both are called by all of the threads,
-// which share nothing in between. `raw` is what a format needs until then, kRawBytes a tile.
+// kThreads threads fill tiles of kRows keys. Issue starts the copies of a tile; where these are not
+// direct, Finish, once they have arrived (WaitCopies), turns them into BF16. Both are called by all
+// of the threads, which share nothing in between. `raw` is what a format needs until then,
+// kRawBytes a tile.
 template <EntryFormat kFormat, typename Page, int kRows, int kThreads>
 struct KeyTile;
 
@@ -77,7 +78,6 @@ struct KeyTile<EntryFormat::kBf16, Page, kRows, kThreads> {
       CopyAsync16(SharedAddress(tile + TileOffset<kRows>(row, piece)), source, valid);
     }
   }
-  __device__ static void Finish(const uint8_t*, int, uint8_t*) {}
 };
 
 // Codes and scales of the quantised formats wait in `raw`: each thread's own 16-byte pieces and,

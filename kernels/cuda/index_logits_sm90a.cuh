@@ -20,9 +20,10 @@ struct IndexSm90a {
   static constexpr int kBlocks = kRows == 1 ? 2 : 1;  // of a multiprocessor
 
   using Keys = KeyTile<kFormat, typename Policy::Page, kTile, kGroup>;
-  // Bytes in flight decide when rows are few, so copies of several tiles are kept going.
+  // Bytes in flight decide when rows are few, so copies of several tiles are kept going: of BF16
+  // into the stages themselves, of other formats into as many buffers of raw bytes.
   static constexpr int kStages = Keys::kDirect ? (kRows == 1 ? 5 : 8) : 2;
-  static constexpr int kLag = Keys::kDirect ? kStages - 2 : 4;  // tiles from Issue to Finish
+  static constexpr int kLag = 4;  // tiles from Issue to Finish
   static constexpr int kRawStages = Keys::kDirect ? 0 : kLag + 1;
 
   struct Shared {
@@ -43,30 +44,31 @@ struct IndexSm90a {
     __device__ uint8_t* Raw(int n) { return shared.raw + n % (kLag + 1) * Keys::kRawBytes; }
     __device__ uint8_t* Tile(int n) { return shared.tiles[n % kStages]; }
 
+    // Fencing is left to the readers: a writer's fence would wait for all its copies.
     __device__ void Issue(const KeyPages& keys, int first, int limit) {
       if constexpr (Keys::kDirect) {
         shared.ring.WaitEmpty(issued);
         Keys::Issue(keys, first, limit, thread, Tile(issued));
+        ArriveWhenCopied(&shared.ring.full[issued % kStages]);
       } else {
         Keys::Issue(keys, first, limit, thread, Raw(issued));
-      }
-      CommitCopies();
-      if (issued >= kLag) {
-        WaitCopies<kLag>();
-        Finish(issued - kLag);
+        CommitCopies();
+        if (issued >= kLag) {
+          WaitCopies<kLag>();
+          Finish(issued - kLag);
+        }
       }
       ++issued;
     }
     __device__ void FinishAll() {
-      WaitCopies<0>();
-      for (int n = max(0, issued - kLag); n < issued; ++n) Finish(n);
+      if constexpr (!Keys::kDirect) {
+        WaitCopies<0>();
+        for (int n = max(0, issued - kLag); n < issued; ++n) Finish(n);
+      }
     }
     __device__ void Finish(int n) {
-      if constexpr (!Keys::kDirect) {
-        shared.ring.WaitEmpty(n);
-        Keys::Finish(Raw(n), thread, Tile(n));
-      }
-      FenceForTensorCores();
+      shared.ring.WaitEmpty(n);
+      Keys::Finish(Raw(n), thread, Tile(n));
       shared.ring.ArriveFull(n);
     }
   };
@@ -125,6 +127,7 @@ struct IndexSm90a {
         if (n % 2 != group) continue;
         float products[kRows * 32];
         shared.ring.WaitFull(n);
+        FenceForTensorCores();
         Multiply(shared, shared.tiles[n % kStages], group, products);
         if (lane == 0) shared.ring.ArriveEmpty(n);
 #pragma unroll

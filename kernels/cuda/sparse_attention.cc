@@ -15,14 +15,16 @@ constexpr int kDim = 512;
 constexpr int kHeadTile = 64;
 constexpr int kTile = 64;
 
-// One wave of blocks: a row is split only as far as that leaves no multiprocessor idle.
+// A row is split only as far as there are multiprocessors for its parts.
 AttentionPlan MakePlan(const SparseAttentionParams& params) {
   AttentionPlan plan;
   plan.head_tiles = (params.heads + kHeadTile - 1) / kHeadTile;
-  const int64_t blocks = std::max<int64_t>(1, int64_t{params.batch.rows} * plan.head_tiles);
+  const int processors = CurrentDevice().multiprocessors;
+  const int64_t pieces = std::max<int64_t>(1, int64_t{params.batch.rows} * plan.head_tiles);
   const int tiles = (params.window + kTile - 1) / kTile + (params.max_entries + kTile - 1) / kTile;
-  plan.splits =
-      static_cast<int>(std::clamp<int64_t>(CurrentDevice().multiprocessors / blocks, 1, tiles));
+  plan.splits = static_cast<int>(std::clamp<int64_t>(processors / pieces, 1, tiles));
+  plan.items = pieces * plan.splits;
+  plan.blocks = static_cast<int>(std::min<int64_t>(plan.items, processors));
   const int64_t parts = int64_t{params.batch.rows} * params.heads * plan.splits;
   plan.partial_outputs = params.scratch;
   plan.partial_maxima = params.scratch + parts * kDim;

@@ -12,6 +12,8 @@ namespace baton::kernels::cuda {
 struct AttentionPlan {
   int head_tiles = 1;
   int splits = 1;
+  int64_t items = 0;  // rows x head_tiles x splits, the last fastest
+  int blocks = 0;     // that share them
   float* partial_outputs = nullptr;
   float* partial_maxima = nullptr;
   float* partial_sums = nullptr;

@@ -4,9 +4,11 @@
 #include "kernels/cuda/sparse_attention_plan.h"
 #include "kernels/runtime/error.h"
 
-// Attention of one row and 64 heads by wgmma, a tile of 64 candidates at a time. One warpgroup
-// gathers; each of the two others computes the scores of half the candidates, they exchange maxima
-// and probabilities, and each accumulates half of the output's channels over all candidates.
+// Attention by wgmma: a block takes one piece of work - a row, 64 heads, some tiles of 64
+// candidates
+// - after another. One warpgroup gathers, running ahead into the next piece; each of the two others
+// computes the scores of half the candidates, they exchange maxima and probabilities, and each
+// accumulates half of the output's channels over all candidates.
 
 namespace baton::kernels::cuda {
 
@@ -18,17 +20,14 @@ constexpr int kConsumers = 2 * kGroup;
 constexpr int kHalfTile = kKvTile / 2;
 constexpr float kLog2E = 1.4426950408889634f;
 // Named barriers of the consumers.
-constexpr int kMaximaBarrier = 1;
+constexpr int kExchangeBarrier = 1;
 constexpr int kProbabilitiesBarrier = 2;
 
 struct Shared {
-  alignas(1024) uint8_t q[kKvTileBytes];
-  alignas(1024) uint8_t tiles[kKvStages][kKvTileBytes];
-  alignas(1024) uint8_t probabilities[kHeadTile * kKvTile * 2];
   GatherShared gather;
-  StageRing<kKvStages> ring;
-  float exchange[2][kHeadTile];  // of a group: maxima of its half of a tile; in the end, sums
-  int selected;
+  alignas(1024) uint8_t probabilities[kHeadTile * kKvTile * 2];
+  float maxima[2][kHeadTile];  // of a group's half of a tile
+  float sums[2][kHeadTile];
 };
 
 // Rows of an accumulator fragment that a thread holds: head and head + 8.
@@ -36,49 +35,23 @@ struct Pair {
   float v[2];
 };
 
-// The queries of 64 heads, zeros for heads that do not exist.
-__device__ void LoadQ(const SparseAttentionParams& params, int row, int head_begin, uint8_t* q) {
-  constexpr int kPieces = kKvDim / 8;
-  for (int i = threadIdx.x; i < kHeadTile * kPieces; i += kThreads) {
-    const int head = head_begin + i / kPieces;
-    Vector16 value = {0, 0, 0, 0};
-    if (head < params.heads) {
-      value = Load16(params.q + (static_cast<int64_t>(row) * params.heads + head) * kKvDim +
-                     i % kPieces * 8);
-    }
-    Store16(q + KvOffset(i / kPieces, i % kPieces), value);
-  }
-}
-
-// How many leading elements of the row's selection are not -1.
-__device__ void CountSelected(const SparseAttentionParams& params, int row, int* count) {
-  if (params.selected == nullptr) return;
-  const int32_t* selected = params.selected + static_cast<int64_t>(row) * params.k;
-  if (threadIdx.x == 0) *count = params.k;
-  __syncthreads();
-  for (int i = threadIdx.x; i < params.k; i += kThreads) {
-    if (selected[i] < 0) atomicMin(count, i);
-  }
-}
-
 template <EntryFormat kFormat>
-__device__ void Gather(const SparseAttentionParams& params, const RowCandidates& candidates,
-                       Shared& shared, int tile_begin, int tile_end) {
-  KvGather<kFormat> gather = {params, candidates, shared.gather, static_cast<int>(threadIdx.x)};
-  for (int tile = tile_begin, n = 0; tile < tile_end; ++tile, ++n) {
-    gather.Locate(tile, n);
-    uint8_t* target = shared.tiles[n % kKvStages];
-    if (kFormat == EntryFormat::kBf16 || candidates.IsWindowTile(tile)) {
-      shared.ring.WaitEmpty(n);
-      gather.CopyRows(n, target, &shared.ring.full[n % kKvStages]);
-      continue;
-    }
-    if constexpr (kFormat != EntryFormat::kBf16) {
-      typename KvGather<kFormat>::Records records;
-      gather.LoadRecords(n, records);
-      shared.ring.WaitEmpty(n);
-      gather.StoreRecords(n, records, target);
-      shared.ring.ArriveFull(n);
+__device__ void Gather(const SparseAttentionParams& params, const AttentionPlan& plan,
+                       Shared& shared) {
+  KvGather<kFormat> gather = {params, shared.gather, static_cast<int>(threadIdx.x)};
+  int queries = 0;
+  for (int64_t item = blockIdx.x; item < plan.items; item += gridDim.x) {
+    const RowCandidates candidates = CandidatesOf(params, RowOf(plan, item));
+    const AttentionWork work = WorkOf(plan, candidates, item);
+    if (work.tile >= work.tile_end) continue;
+    auto location = gather.Locate(candidates, work, work.tile);
+    for (int tile = work.tile; tile < work.tile_end; ++tile) {
+      const auto next = gather.Locate(candidates, work, tile + 1);
+      gather.Bring(candidates, tile, location);
+      // Behind the first tile: that has a free stage before the last piece is done with its
+      // queries.
+      if (tile == work.tile) gather.CopyQueries(work, queries++);
+      location = next;
     }
   }
 }
@@ -92,7 +65,7 @@ struct Accumulator {
 };
 
 // Scores of the group's half of a tile; channels are summed.
-__device__ void Scores(const Shared& shared, const uint8_t* tile, int group,
+__device__ void Scores(const GatherShared& shared, const uint8_t* tile, int group,
                        float (&scores)[kHalfTile / 2]) {
   const uint32_t q = SharedAddress(shared.q);
   const uint32_t keys = SharedAddress(tile) + group * kHalfTile * 128;
@@ -106,18 +79,21 @@ __device__ void Scores(const Shared& shared, const uint8_t* tile, int group,
   WgmmaWait<0>();
 }
 
-// Scales and masks, and returns the largest of the thread's four lanes.
-__device__ Pair ScaleAndMask(const RowCandidates& candidates, int first_slot, float scale,
-                             float (&scores)[kHalfTile / 2]) {
+// Scales scores, -infinity for rows that are no candidates, and returns the largest of four lanes.
+__device__ Pair ScaleAndMask(uint32_t exists, float scale, float (&scores)[kHalfTile / 2]) {
   Pair largest = {{-INFINITY, -INFINITY}};
 #pragma unroll
   for (int i = 0; i < kHalfTile / 2; ++i) {
-    const int slot = first_slot + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+    const int column = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
     float& score = scores[i];
-    score = candidates.Exists(slot) ? score * scale : -INFINITY;
+    score = (exists >> column & 1) != 0 ? score * scale : -INFINITY;
     largest.v[i / 2 % 2] = fmaxf(largest.v[i / 2 % 2], score);
   }
-  for (float& value : largest.v) value = LaneMax<4>(value);
+#pragma unroll
+  for (float& value : largest.v) {
+    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 1));
+    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 2));
+  }
   return largest;
 }
 
@@ -151,86 +127,161 @@ __device__ void AddValues(const Shared& shared, const uint8_t* tile, int group,
   WgmmaWait<0>();
 }
 
-__device__ void AttendTile(const SparseAttentionParams& params, const RowCandidates& candidates,
-                           Shared& shared, int tile, int n, Accumulator& acc) {
-  const int group = threadIdx.x / kGroup - 1;
-  const int head = threadIdx.x % kGroup / 32 * 16 + threadIdx.x % 32 / 4;
-  const uint8_t* keys = shared.tiles[n % kKvStages];
+__device__ int ConsumerGroup() { return threadIdx.x / kGroup - 1; }
+// Of the fragments' first row; the other is 8 further on.
+__device__ int HeadOfThread() { return threadIdx.x % kGroup / 32 * 16 + threadIdx.x % 32 / 4; }
+
+// Use n of the ring; `last` of a piece: its queries may be overwritten.
+__device__ void AttendTile(Shared& shared, float scale, int n, bool last, Accumulator& acc) {
+  const int group = ConsumerGroup();
+  const int head = HeadOfThread();
+  const uint8_t* keys = shared.gather.tiles[n % kKvStages];
   float scores[kHalfTile / 2];
-  shared.ring.WaitFull(n);
+  shared.gather.ring.WaitFull(n);
   FenceForTensorCores();
-  Scores(shared, keys, group, scores);
-  Pair maximum =
-      ScaleAndMask(candidates, tile * kKvTile + group * kHalfTile, params.scale * kLog2E, scores);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (threadIdx.x % 4 == 0) shared.exchange[group][head + 8 * i] = maximum.v[i];
+  Scores(shared.gather, keys, group, scores);
+  if (last && threadIdx.x % 32 == 0) shared.gather.q_ring.ArriveEmpty(0);
+  Pair maximum = ScaleAndMask(shared.gather.exists[n % kKvStages][group], scale, scores);
+  if (threadIdx.x % 4 == 0) {
+    shared.maxima[group][head] = maximum.v[0];
+    shared.maxima[group][head + 8] = maximum.v[1];
   }
-  SyncThreads(kMaximaBarrier, kConsumers);
+  SyncThreads(kExchangeBarrier, kConsumers);
+  Pair reference;  // of the exponents; finite even if nothing was a candidate so far
   Pair shrink;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    maximum.v[i] = fmaxf(maximum.v[i], shared.exchange[1 - group][head + 8 * i]);
+    maximum.v[i] = fmaxf(maximum.v[i], shared.maxima[1 - group][head + 8 * i]);
     maximum.v[i] = fmaxf(maximum.v[i], acc.maximum.v[i]);
-    shrink.v[i] = exp2f(acc.maximum.v[i] - maximum.v[i]);
+    reference.v[i] = maximum.v[i] == -INFINITY ? 0.0f : maximum.v[i];
+    shrink.v[i] = exp2f(acc.maximum.v[i] - reference.v[i]);
     acc.sum.v[i] *= shrink.v[i];
   }
   acc.maximum = maximum;
-  StoreProbabilities(shared, group, head, maximum, scores, acc.sum);
+  StoreProbabilities(shared, group, head, reference, scores, acc.sum);
   FenceForTensorCores();
 #pragma unroll
   for (int i = 0; i < kKvDim / 4; ++i) acc.o[i] *= shrink.v[i / 2 % 2];
   SyncThreads(kProbabilitiesBarrier, kConsumers);
   AddValues(shared, keys, group, acc.o);
-  if (threadIdx.x % 32 == 0) shared.ring.ArriveEmpty(n);
+  if (threadIdx.x % 32 == 0) shared.gather.ring.ArriveEmpty(n);
 }
 
 // The sums of both groups.
 __device__ Pair TotalSum(Shared& shared, const Pair& own) {
-  const int group = threadIdx.x / kGroup - 1;
-  const int head = threadIdx.x % kGroup / 32 * 16 + threadIdx.x % 32 / 4;
+  const int group = ConsumerGroup();
+  const int head = HeadOfThread();
   Pair total;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     total.v[i] = LaneSum<4>(own.v[i]);
-    if (threadIdx.x % 4 == 0) shared.exchange[group][head + 8 * i] = total.v[i];
+    if (threadIdx.x % 4 == 0) shared.sums[group][head + 8 * i] = total.v[i];
   }
-  SyncThreads(kMaximaBarrier, kConsumers);
+  SyncThreads(kExchangeBarrier, kConsumers);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) total.v[i] += shared.exchange[1 - group][head + 8 * i];
+  for (int i = 0; i < 2; ++i) total.v[i] += shared.sums[1 - group][head + 8 * i];
   return total;
 }
 
+// Four lanes hold two channels each of four groups of eight; afterwards each holds one group.
+__device__ Vector16 GatherGroup(uint32_t (&words)[4]) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int distance = 2; distance > 0; distance /= 2) {
+    const bool upper = (lane & distance) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & distance) != 0) continue;
+      const uint32_t sent = upper ? words[i] : words[i + distance];
+      const uint32_t received = __shfl_xor_sync(kFullWarp, sent, distance);
+      if (upper) {
+        words[i] = received;
+      } else {
+        words[i + distance] = received;
+      }
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// Results of one head: fragment row `i` of the accumulators times `factor`.
+__device__ void StoreOutput(BFloat16* out, const Accumulator& acc, int i, float factor) {
+#pragma unroll
+  for (int block = 0; block < kKvDim / 16; block += 4) {
+    uint32_t words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float* pair = &acc.o[4 * (block + j) + 2 * i];
+      words[j] = PackBf16(pair[0] * factor, pair[1] * factor);
+    }
+    const Vector16 group = GatherGroup(words);
+    if (out != nullptr) Store16(out + (block + threadIdx.x % 4) * 8, group);
+  }
+}
+__device__ void StorePart(float* out, const Accumulator& acc, int i) {
+#pragma unroll
+  for (int j = 0; j < kKvDim / 16; ++j) {
+    const float* pair = &acc.o[4 * j + 2 * i];
+    *reinterpret_cast<float2*>(out + j * 8 + threadIdx.x % 4 * 2) = {pair[0], pair[1]};
+  }
+}
+
 __device__ void StoreResult(const SparseAttentionParams& params, const AttentionPlan& plan,
-                            Shared& shared, int row, int head_begin, const Accumulator& acc) {
-  const int group = threadIdx.x / kGroup - 1;
-  const int channel = group * kKvDim / 2 + threadIdx.x % 4 * 2;
+                            Shared& shared, const AttentionWork& work, const Accumulator& acc) {
+  const int first_channel = ConsumerGroup() * kKvDim / 2;
   const Pair sum = TotalSum(shared, acc.sum);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int head = head_begin + threadIdx.x % kGroup / 32 * 16 + threadIdx.x % 32 / 4 + 8 * i;
-    if (head >= params.heads) continue;
-    const int64_t row_head = static_cast<int64_t>(row) * params.heads + head;
+    const int head = work.head_begin + HeadOfThread() + 8 * i;
+    const bool exists = head < params.heads;
+    const int64_t row_head = static_cast<int64_t>(work.row) * params.heads + head;
     if (plan.splits == 1) {
-      const float inverse =
-          1.0f / (sum.v[i] + exp2f(params.sinks[head] * kLog2E - acc.maximum.v[i]));
-      auto* out = reinterpret_cast<uint32_t*>(params.out + row_head * kKvDim + channel);
-#pragma unroll
-      for (int j = 0; j < kKvDim / 16; ++j) {
-        out[4 * j] = PackBf16(acc.o[4 * j + 2 * i] * inverse, acc.o[4 * j + 2 * i + 1] * inverse);
-      }
+      const float sink = exists ? params.sinks[head] : 0.0f;
+      const float inverse = 1.0f / (sum.v[i] + exp2f(sink * kLog2E - acc.maximum.v[i]));
+      StoreOutput(exists ? params.out + row_head * kKvDim + first_channel : nullptr, acc, i,
+                  inverse);
       continue;
     }
-    const int64_t part = row_head * plan.splits + blockIdx.y;
-    auto* out = reinterpret_cast<float2*>(plan.partial_outputs + part * kKvDim + channel);
-#pragma unroll
-    for (int j = 0; j < kKvDim / 16; ++j) {
-      out[4 * j] = {acc.o[4 * j + 2 * i], acc.o[4 * j + 2 * i + 1]};
-    }
-    if (group == 0 && threadIdx.x % 4 == 0) {
+    if (!exists) continue;
+    const int64_t part = row_head * plan.splits + work.split;
+    StorePart(plan.partial_outputs + part * kKvDim + first_channel, acc, i);
+    if (ConsumerGroup() == 0 && threadIdx.x % 4 == 0) {
       plan.partial_maxima[part] = acc.maximum.v[i];
       plan.partial_sums[part] = sum.v[i];
     }
+  }
+}
+
+// A split for which the row is too short.
+__device__ void StoreNothing(const SparseAttentionParams& params, const AttentionPlan& plan,
+                             const AttentionWork& work) {
+  const int head = work.head_begin + static_cast<int>(threadIdx.x) - kGroup;
+  if (plan.splits == 1 || threadIdx.x >= kGroup + kHeadTile || head >= params.heads) return;
+  const int64_t part =
+      (static_cast<int64_t>(work.row) * params.heads + head) * plan.splits + work.split;
+  plan.partial_maxima[part] = -INFINITY;
+  plan.partial_sums[part] = 0;
+}
+
+__device__ void Attend(const SparseAttentionParams& params, const AttentionPlan& plan,
+                       Shared& shared) {
+  int n = 0;
+  int queries = 0;
+  for (int64_t item = blockIdx.x; item < plan.items; item += gridDim.x) {
+    const RowCandidates candidates = CandidatesOf(params, RowOf(plan, item));
+    const AttentionWork work = WorkOf(plan, candidates, item);
+    if (work.tile >= work.tile_end) {
+      StoreNothing(params, plan, work);
+      continue;
+    }
+    Accumulator acc;
+#pragma unroll
+    for (float& value : acc.o) value = 0;
+    shared.gather.q_ring.WaitFull(queries++);
+    for (int tile = work.tile; tile < work.tile_end; ++tile, ++n) {
+      AttendTile(shared, params.scale * kLog2E, n, tile + 1 == work.tile_end, acc);
+    }
+    StoreResult(params, plan, shared, work, acc);
   }
 }
 
@@ -240,34 +291,16 @@ __global__ void __launch_bounds__(kThreads, 1)
                     const __grid_constant__ AttentionPlan plan) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
-  const int row = blockIdx.x / plan.head_tiles;
-  const int head_begin = blockIdx.x % plan.head_tiles * kHeadTile;
-  if (params.batch.sequence[row] < 0) return;
-  if (threadIdx.x == 0) shared.ring.Init(kGatherThreads, kConsumers / 32);
-  CountSelected(params, row, &shared.selected);
-  LoadQ(params, row, head_begin, shared.q);
-  FenceForTensorCores();
+  if (threadIdx.x == 0) shared.gather.Init(kConsumers / 32);
   __syncthreads();
-  const RowCandidates candidates =
-      CandidatesOf(params, row, params.selected != nullptr ? shared.selected : 0);
-  const int tiles = candidates.EndTile() - candidates.FirstTile();
-  const int tiles_of_split = (tiles + plan.splits - 1) / plan.splits;
-  const int tile_begin = candidates.FirstTile() + blockIdx.y * tiles_of_split;
-  const int tile_end = min(tile_begin + tiles_of_split, candidates.EndTile());
-
+  // The compiler grants registers by role only where each role is one branch.
   constexpr bool kConverts = kFormat != EntryFormat::kBf16;
   if (threadIdx.x < kGroup) {
-    ReleaseRegisters<(kConverts ? 128 : 56)>();
-    Gather<kFormat>(params, candidates, shared, tile_begin, tile_end);
+    ReleaseRegisters<(kConverts ? 144 : 104)>();
+    Gather<kFormat>(params, plan, shared);
   } else {
-    ClaimRegisters<(kConverts ? 184 : 224)>();
-    Accumulator acc;
-#pragma unroll
-    for (float& value : acc.o) value = 0;
-    for (int tile = tile_begin; tile < tile_end; ++tile) {
-      AttendTile(params, candidates, shared, tile, tile - tile_begin, acc);
-    }
-    StoreResult(params, plan, shared, row, head_begin, acc);
+    ClaimRegisters<(kConverts ? 176 : 200)>();
+    Attend(params, plan, shared);
   }
 }
 
@@ -277,9 +310,7 @@ void Launch(const SparseAttentionParams& params, const AttentionPlan& plan, CUst
   CheckCuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
       "cudaFuncSetAttribute");
-  const dim3 grid(static_cast<unsigned>(params.batch.rows * plan.head_tiles),
-                  static_cast<unsigned>(plan.splits));
-  kernel<<<grid, kThreads, sizeof(Shared), stream>>>(params, plan);
+  kernel<<<plan.blocks, kThreads, sizeof(Shared), stream>>>(params, plan);
   CheckLaunch("SparseAttention");
 }
 
