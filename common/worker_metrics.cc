@@ -95,6 +95,12 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
           "baton_kv_frames_total", "Frames received or answered, by verdict.", "verdict")),
       handshakes(metrics.AddCounters<Outcome>(
           "baton_handshakes_total", "Handshakes with peers, by how they ended.", "outcome")),
+      transports_chosen(metrics.AddCounters<TransportLabel>(
+          "baton_kv_transports_chosen_total", "Handshakes, by the transport agreed on.",
+          "transport")),
+      transports_refused(metrics.AddCounters<TransportLabel>(
+          "baton_kv_transports_refused_total",
+          "Handshakes in which a transport that both sides have did not work.", "transport")),
       prompt_tokens(metrics.AddCounter("baton_prompt_tokens_total",
                                        "Prompt tokens, computed or found in the prefix cache.")),
       generation_tokens(metrics.AddCounter("baton_generation_tokens_total", "Generated tokens.")),

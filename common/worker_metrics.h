@@ -107,6 +107,8 @@ class WorkerMetrics {
   const ByLabel<prometheus::Counter, Outcome> kv_transfers;
   const ByLabel<prometheus::Counter, FrameLabel> kv_frames;
   const ByLabel<prometheus::Counter, Outcome> handshakes;
+  const ByLabel<prometheus::Counter, TransportLabel> transports_chosen;   // by handshakes
+  const ByLabel<prometheus::Counter, TransportLabel> transports_refused;  // did not work when tried
 
   prometheus::Counter& prompt_tokens;  // computed or found in the prefix cache
   prometheus::Counter& generation_tokens;

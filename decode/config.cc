@@ -30,6 +30,8 @@ void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
            "output tokens that pages are reserved for at a time")
       .Range(1, 1 << 20)
       .Unit("tokens");
+  parser.Add("transports", &config.transports,
+             "transports of hand-offs, best first: shm (within one machine), grpc");
   kvtransfer::BindFaults(config.faults, parser);
 }
 

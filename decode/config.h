@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "common/config.h"
 #include "common/rpc/worker_host.h"
@@ -14,6 +16,7 @@ struct DecodeConfig {
   rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7002", .metrics_listen = "127.0.0.1:9002"};
   engine::OptionsConfig engine = {.step_tokens = 1024, .chunk_tokens = 512};
   kvtransfer::FaultConfig faults;
+  std::vector<std::string> transports = {"shm", "grpc"};  // best first
 
   // Affects behaviour.
   int queue_limit = 256;             // requests that wait, from admission to their first step

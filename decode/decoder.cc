@@ -174,7 +174,7 @@ void Decoder::OnLanded(Id id, absl::Status status) {
   metrics_.kv_transfers_inflight.Decrement();
   metrics_.kv_transfers[OutcomeOf(status)].Increment();
   if (status.ok()) {
-    metrics_.kv_transfer_bytes(options_.transport, Direction::kReceived)
+    metrics_.kv_transfer_bytes(request->call->transport(), Direction::kReceived)
         .Increment(static_cast<double>(
             HandoffBytes(layout_, static_cast<int64_t>(request->prompt->size()))));
   }
@@ -190,7 +190,7 @@ void Decoder::OnLanded(Id id, absl::Status status) {
 void Decoder::Adopt(Request& request) {
   request.call->Received();
   request.served.handoff = clock_.Now() - request.computed_at;
-  metrics_.kv_transfer_duration(options_.transport).Observe(Seconds(request.served.handoff));
+  metrics_.kv_transfer_duration(request.call->transport()).Observe(Seconds(request.served.handoff));
   metrics_.stage_duration[Stage::kKvTransfer].Observe(Seconds(request.served.handoff));
   engine_.AdoptHandoff(*request.sequence, request.prefilled->first_token);
   StopWaiting(request);

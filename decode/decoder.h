@@ -65,7 +65,6 @@ struct DecoderOptions {
   AdmissionLimits admission;
   engine::ChunkLimits chunks;
   Incarnation incarnation = 0;
-  std::string transport;  // whose bytes and durations are counted
   int64_t local_prefill_tokens = 0;
   int64_t growth_tokens = 256;
   Clock::Duration accept_timeout{0};

@@ -1,11 +1,13 @@
 #include "decode/grpc_prefill_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
@@ -97,8 +99,14 @@ class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
     BATON_RETURN_IF_ERROR(answer.status());
     BATON_RETURN_IF_ERROR(kvtransfer::CheckCompatible(
         shared_->manifest, kvtransfer::ManifestFromProto(answer->manifest())));
+    const std::vector<std::string>& ours = shared_->manifest.transports;
+    if (std::find(ours.begin(), ours.end(), answer->transport()) == ours.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "transport \"", answer->transport(), "\" was chosen of ", absl::StrJoin(ours, ", ")));
+    }
     spdlog::info("prefill worker {} {:016x}: hand-offs over {}", control_.address(),
                  answer->self().incarnation(), answer->transport());
+    kvtransfer::CountTransports(*answer, shared_->metrics);
     return Agreement{answer->self().incarnation(), answer->transport()};
   }
 
@@ -160,6 +168,11 @@ class GrpcPrefillClient::Call final : public PrefillCall,
     if (sent == nullptr) return;
     sent->Pass(std::move(request));
     sent->Follow([self = shared_from_this()] { self->HalfClose(); });
+  }
+
+  std::string transport() const override {
+    MutexLock lock(mutex_);
+    return agreement_.transport;
   }
 
   void Cancel() override {
@@ -300,7 +313,7 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   PrefillEvents events_;  // callbacks only, as is accepted_
   bool accepted_ = false;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   Agreement agreement_ ABSL_GUARDED_BY(mutex_);
   absl::Status cut_ ABSL_GUARDED_BY(mutex_);                      // not OK: by the fault plan

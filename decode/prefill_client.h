@@ -51,6 +51,8 @@ class PrefillCall {
   // Every byte is verified: the prefill worker may forget the attempt.
   virtual void Received() = 0;
   virtual void Cancel() = 0;
+  // As agreed with that worker, once it has accepted: how records come here.
+  virtual std::string transport() const = 0;
 };
 
 class PrefillClient {

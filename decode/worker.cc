@@ -15,20 +15,19 @@
 #include "kvtransfer/grpc/transfer_service.h"
 #include "kvtransfer/manifest.h"
 #include "kvtransfer/receiver.h"
+#include "kvtransfer/shm/shm_service.h"
 
 namespace baton::decode {
 namespace {
 
-constexpr char kTransport[] = "grpc";
-
-kvtransfer::Manifest MakeManifest(const engine::Engine& engine,
+kvtransfer::Manifest MakeManifest(const DecodeConfig& config, const engine::Engine& engine,
                                   const engine::ModelIdentity& identity) {
   engine::CacheDescription cache = engine::DescribeCache(engine, identity);
   return {.semantics = std::move(cache.semantics),
           .layout = std::move(cache.layout),
           .page_tokens = cache.page_tokens,
           .rollback_rows = cache.rollback_rows,
-          .transports = {kTransport}};
+          .transports = config.transports};
 }
 
 DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) {
@@ -37,7 +36,6 @@ DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) 
                        .waiting_per_prefill = static_cast<size_t>(config.queue_limit_per_prefill)};
   options.chunks = engine::MakeChunkLimits(config.engine);
   options.incarnation = incarnation;
-  options.transport = kTransport;
   options.local_prefill_tokens = config.local_prefill_tokens;
   options.growth_tokens = config.growth_tokens;
   options.accept_timeout = config.accept_timeout;
@@ -53,7 +51,7 @@ struct DecodeWorker::Impl {
   Impl(const DecodeConfig& config, const kvtransfer::FaultPlanFile& faults,
        std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
-        manifest(MakeManifest(*engine, identity)),
+        manifest(MakeManifest(config, *engine, identity)),
         host(config.host, "decode"),
         receiver(kvtransfer::WithFaults(kvtransfer::MakeReceiver(&transfer_thread), faults.frames)),
         transfer_service(receiver.get(), &transfer_thread),
@@ -64,6 +62,8 @@ struct DecodeWorker::Impl {
                 host.metrics()),
         service(decoder, [this] { return host.self(); }) {}
 
+  // What prefill workers send to, apart from the gRPC server.
+  absl::Status StartTransports();
   rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
 
   const std::unique_ptr<engine::Engine> engine;
@@ -72,12 +72,22 @@ struct DecodeWorker::Impl {
   kvtransfer::TransferThread transfer_thread;
   const std::unique_ptr<kvtransfer::Receiver> receiver;
   kvtransfer::TransferService transfer_service;
+  std::unique_ptr<kvtransfer::ShmService> shm_service;  // null when it is not in the manifest
   const std::unique_ptr<kvtransfer::ControlFaults> control_faults;  // null without a plan
   GrpcPrefillClient prefill_client;
   Decoder decoder;
   DecodeService service;
   bool stopped = false;
 };
+
+absl::Status DecodeWorker::Impl::StartTransports() {
+  for (const std::string& name : manifest.transports) {
+    if (name != "shm") continue;
+    BATON_ASSIGN_OR_RETURN(shm_service,
+                           kvtransfer::ShmService::Start(receiver.get(), host.incarnation()));
+  }
+  return absl::OkStatus();
+}
 
 rpc::WorkerHost::Role DecodeWorker::Impl::MakeRole(const engine::ModelIdentity& identity) {
   rpc::WorkerHost::Role role;
@@ -89,7 +99,8 @@ rpc::WorkerHost::Role DecodeWorker::Impl::MakeRole(const engine::ModelIdentity& 
   role.load = [this] { return decoder.load(); };
   role.on_tick = [this] { decoder.Tick(); };
   role.handshake = [this](const v1::HandshakeRequest& request) {
-    return kvtransfer::AnswerHandshake(manifest, request);
+    return kvtransfer::AnswerHandshake(manifest, request,
+                                       [](const std::string&) { return absl::OkStatus(); });
   };
   role.on_drain = [this] { decoder.Drain(Clock::Duration(0)); };
   role.services = {&service, transfer_service.service()};
@@ -105,6 +116,7 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeCo
   BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
                          kvtransfer::LoadFaults(config.faults));
   BATON_RETURN_IF_ERROR(kvtransfer::CheckReceiverFaults(faults.frames)) << config.faults.fault_plan;
+  BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(config.transports)) << "transports";
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
@@ -113,6 +125,7 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeCo
   auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<DecodeWorker> started(new DecodeWorker(std::move(impl)));
+  BATON_RETURN_IF_ERROR(worker->StartTransports());
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
   return started;
 }
@@ -133,6 +146,7 @@ void DecodeWorker::Stop() {
   impl_->host.SetNotReady();
   impl_->decoder.Stop(absl::UnavailableError("the decode worker shuts down"));
   impl_->transfer_service.Stop();
+  impl_->shm_service.reset();
   impl_->host.Shutdown(std::chrono::seconds(1));  // for the statuses of what was ended
 }
 

@@ -118,16 +118,33 @@ absl::Status CheckCompatible(const Manifest& local, const Manifest& remote) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ChooseTransport(const Manifest& local, const Manifest& remote) {
+absl::StatusOr<std::vector<std::string>> CommonTransports(const Manifest& local,
+                                                          const Manifest& remote) {
+  std::vector<std::string> common;
   for (const std::string& transport : local.transports) {
     if (std::find(remote.transports.begin(), remote.transports.end(), transport) !=
         remote.transports.end()) {
-      return transport;
+      common.push_back(transport);
     }
   }
+  if (!common.empty()) return common;
   return absl::FailedPreconditionError(
       absl::StrCat("no common transport: local [", absl::StrJoin(local.transports, ", "),
                    "], remote [", absl::StrJoin(remote.transports, ", "), "]"));
+}
+
+absl::Status CheckTransportNames(const std::vector<std::string>& transports) {
+  constexpr std::array<absl::string_view, 2> kKnown = {"shm", "grpc"};
+  for (auto it = transports.begin(); it != transports.end(); ++it) {
+    if (std::find(kKnown.begin(), kKnown.end(), *it) == kKnown.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", *it, "\" is unknown; expected ", absl::StrJoin(kKnown, " or ")));
+    }
+    if (std::find(transports.begin(), it, *it) != it) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", *it, "\" is given twice"));
+    }
+  }
+  return transports.empty() ? absl::InvalidArgumentError("none is given") : absl::OkStatus();
 }
 
 }  // namespace baton::kvtransfer

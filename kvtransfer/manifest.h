@@ -28,7 +28,12 @@ uint64_t SemanticsHash(const Manifest& manifest);
 // FAILED_PRECONDITION naming the first field that differs, with both values.
 absl::Status CheckCompatible(const Manifest& local, const Manifest& remote);
 
-// The best transport (by the local order) that both have; FAILED_PRECONDITION with both lists.
-absl::StatusOr<std::string> ChooseTransport(const Manifest& local, const Manifest& remote);
+// The transports that both have, best first by the local order; FAILED_PRECONDITION with both lists
+// when there is none.
+absl::StatusOr<std::vector<std::string>> CommonTransports(const Manifest& local,
+                                                          const Manifest& remote);
+
+// INVALID_ARGUMENT naming what is unknown, twice there or missing in a configured list.
+absl::Status CheckTransportNames(const std::vector<std::string>& transports);
 
 }  // namespace baton::kvtransfer

@@ -31,6 +31,7 @@ namespace baton::kvtransfer {
 
 struct OutboundSpec {
   HandoffKey key;
+  std::string transport{};                   // as granted
   std::string endpoint;                      // the transport's address of the receiver
   const SequenceRecords* records = nullptr;  // readable until on_end has been called
   CacheLayout layout;

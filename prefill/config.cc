@@ -17,6 +17,8 @@ void BindPrefillConfig(PrefillConfig& config, ConfigParser& parser) {
              "how long a started prompt waits for its decode worker's grant");
   parser.Add("handoff-timeout", &config.handoff_timeout,
              "how long a computed, granted prompt may take to be received");
+  parser.Add("transports", &config.transports,
+             "transports of hand-offs, best first: shm (within one machine), grpc");
   kvtransfer::BindFaults(config.faults, parser);
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+#include <vector>
 
 #include "common/config.h"
 #include "common/rpc/worker_host.h"
@@ -13,6 +15,7 @@ struct PrefillConfig {
   rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7001", .metrics_listen = "127.0.0.1:9001"};
   engine::OptionsConfig engine;
   kvtransfer::FaultConfig faults;
+  std::vector<std::string> transports = {"shm", "grpc"};  // best first
 
   // Affects behaviour.
   int queue_limit = 256;  // prompts that wait to be started

@@ -63,8 +63,10 @@ Prefiller::Run* Prefiller::Find(RunId id) {
   return it == runs_.end() ? nullptr : it->second.get();
 }
 
-void Prefiller::Grant(RunId run, int64_t first_token) {
-  PostFor(run, [this, first_token](Run& granted) { OnGranted(granted, first_token); });
+void Prefiller::Grant(RunId run, int64_t first_token, std::string transport) {
+  PostFor(run, [this, first_token, transport = std::move(transport)](Run& granted) {
+    OnGranted(granted, first_token, transport);
+  });
 }
 
 void Prefiller::Received(RunId run) {
@@ -157,8 +159,9 @@ void Prefiller::OnComputed(Run& run, int32_t first_token) {
   if (run.state.granted()) sender_.Finish(run.request.attempt, run.entry.tokens);
 }
 
-void Prefiller::OnGranted(Run& run, int64_t first_token) {
+void Prefiller::OnGranted(Run& run, int64_t first_token, std::string transport) {
   run.first_token = first_token;
+  run.transport = std::move(transport);
   const Action action = run.state.OnGrant();
   if (action == Action::kOpenTransfer) Settle(run);
   Apply(run, action);
@@ -169,6 +172,7 @@ void Prefiller::OpenTransfer(Run& run) {
   spec.key = {.attempt = run.request.attempt,
               .sender = options_.incarnation,
               .receiver = run.request.decode_incarnation};
+  spec.transport = run.transport;
   spec.endpoint = run.request.decode_address;
   spec.records = &run.sequence->records();
   spec.layout = layout_;
@@ -194,10 +198,10 @@ void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
   metrics_.kv_transfers_inflight.Decrement();
   metrics_.kv_transfers[OutcomeOf(status)].Increment();
   if (status.ok()) {
-    metrics_.kv_transfer_bytes(options_.transport, Direction::kSent)
+    metrics_.kv_transfer_bytes(run->transport, Direction::kSent)
         .Increment(static_cast<double>(HandoffBytes(layout_, run->entry.tokens)));
     const double seconds = Seconds(clock_.Now() - run->computed_at);
-    metrics_.kv_transfer_duration(options_.transport).Observe(seconds);
+    metrics_.kv_transfer_duration(run->transport).Observe(seconds);
     metrics_.stage_duration[Stage::kKvTransfer].Observe(seconds);
     // Nothing reads the pages any more, and decode has verified them all.
     by_sequence_.erase(run->sequence.get());

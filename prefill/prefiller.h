@@ -58,7 +58,6 @@ struct PrefillerOptions {
   StartLimits start;
   engine::ChunkLimits chunks;
   Incarnation incarnation = 0;
-  std::string transport;                // whose bytes and durations are counted
   Clock::Duration grant_timeout{0};     // from Started
   Clock::Duration handoff_timeout{0};   // from the last chunk, granted, until Received
   const Clock* clock = &Clock::Real();  // outlives the worker
@@ -77,7 +76,7 @@ class Prefiller final : public engine::EngineClient {
   // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, INVALID_ARGUMENT for
   // what Engine::CheckRequest refuses; the stream is not used then.
   absl::StatusOr<RunId> Submit(RunRequest request);
-  void Grant(RunId run, int64_t first_token);
+  void Grant(RunId run, int64_t first_token, std::string transport);
   void Received(RunId run);
   // The stream is gone, for this reason. Unknown runs: no effect, as in all of these.
   void Abandon(RunId run, absl::Status why);
@@ -101,6 +100,7 @@ class Prefiller final : public engine::EngineClient {
     bool settled = true;  // not counted as ungranted
     std::unique_ptr<engine::Sequence> sequence;
     int64_t first_token = 0;  // of the grant
+    std::string transport;    // of the grant
     Clock::TimePoint queued_at;
     Clock::TimePoint started_at;
     Clock::TimePoint computed_at;
@@ -112,7 +112,7 @@ class Prefiller final : public engine::EngineClient {
 
   void StartWaiting();
   absl::Status Start(Run& run);
-  void OnGranted(Run& run, int64_t first_token);
+  void OnGranted(Run& run, int64_t first_token, std::string transport);
   void OpenTransfer(Run& run);
   void OnComputed(Run& run, int32_t first_token);
   void OnTransferEnded(RunId id, absl::Status status);

@@ -1,5 +1,6 @@
 #include "prefill/service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -7,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 
@@ -140,12 +142,13 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
   }
 
   absl::Status OnGrant(const v1::PrefillRunRequest::Grant& grant) {
-    if (grant.transport() != options_.transport) {
+    if (std::find(options_.transports.begin(), options_.transports.end(), grant.transport()) ==
+        options_.transports.end()) {
       return absl::FailedPreconditionError(absl::StrCat("transport \"", grant.transport(),
-                                                        "\" is granted; expected \"",
-                                                        options_.transport, "\""));
+                                                        "\" is granted; expected one of ",
+                                                        absl::StrJoin(options_.transports, ", ")));
     }
-    prefiller_.Grant(run_, static_cast<int64_t>(grant.first_token()));
+    prefiller_.Grant(run_, static_cast<int64_t>(grant.first_token()), grant.transport());
     return absl::OkStatus();
   }
 

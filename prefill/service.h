@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/ids.h"
@@ -12,7 +14,7 @@ namespace baton::prefill {
 struct PrefillServiceOptions {
   Incarnation incarnation = 0;
   uint64_t semantics_hash = 0;                        // of the manifest
-  std::string transport;                              // the one that grants may name
+  std::vector<std::string> transports;                // that grants may name
   const kvtransfer::ControlFaults* faults = nullptr;  // outlives every call; none: nullptr
 };
 

@@ -13,21 +13,22 @@
 #include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/manifest.h"
 #include "kvtransfer/sender.h"
+#include "kvtransfer/sender_switch.h"
+#include "kvtransfer/shm/shm_transport.h"
+#include "kvtransfer/shm/wire.h"
 #include "prefill/service.h"
 
 namespace baton::prefill {
 namespace {
 
-constexpr char kTransport[] = "grpc";
-
-kvtransfer::Manifest MakeManifest(const engine::Engine& engine,
+kvtransfer::Manifest MakeManifest(const PrefillConfig& config, const engine::Engine& engine,
                                   const engine::ModelIdentity& identity) {
   engine::CacheDescription cache = engine::DescribeCache(engine, identity);
   return {.semantics = std::move(cache.semantics),
           .layout = std::move(cache.layout),
           .page_tokens = cache.page_tokens,
           .rollback_rows = cache.rollback_rows,
-          .transports = {kTransport}};
+          .transports = config.transports};
 }
 
 PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnation) {
@@ -38,16 +39,31 @@ PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnatio
   options.start.ungranted_sequences = std::max(1, config.engine.slots * config.max_ungranted / 100);
   options.chunks = engine::MakeChunkLimits(config.engine);
   options.incarnation = incarnation;
-  options.transport = kTransport;
   options.grant_timeout = config.grant_timeout;
   options.handoff_timeout = config.handoff_timeout;
   return options;
 }
 
-std::unique_ptr<kvtransfer::Transport> MakeTransport(const kvtransfer::FaultPlanFile& faults) {
-  std::unique_ptr<kvtransfer::Transport> transport = kvtransfer::MakeGrpcTransport();
-  if (!faults.frames.active) return transport;
-  return kvtransfer::WithFaults(std::move(transport), kvtransfer::PlannedFaults(faults.frames));
+// One sender for each transport of the configuration.
+absl::StatusOr<std::unique_ptr<kvtransfer::Sender>> MakeSender(
+    const PrefillConfig& config, const kvtransfer::FaultPlanFile& faults) {
+  BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(config.transports)) << "transports";
+  kvtransfer::SenderSwitch::Ways ways;
+  for (const std::string& name : config.transports) {
+    std::unique_ptr<kvtransfer::Transport> transport;
+    if (name == "shm") {
+      BATON_ASSIGN_OR_RETURN(transport, kvtransfer::MakeShmTransport());
+    } else {
+      transport = kvtransfer::MakeGrpcTransport();
+    }
+    if (faults.frames.active) {
+      transport =
+          kvtransfer::WithFaults(std::move(transport), kvtransfer::PlannedFaults(faults.frames));
+    }
+    ways[name].sender = kvtransfer::MakeSender({}, std::move(transport));
+    if (name == "shm") ways[name].endpoint = kvtransfer::shm::Endpoint;
+  }
+  return std::make_unique<kvtransfer::SenderSwitch>(std::move(ways));
 }
 
 }  // namespace
@@ -55,16 +71,17 @@ std::unique_ptr<kvtransfer::Transport> MakeTransport(const kvtransfer::FaultPlan
 // Members are destroyed from the last to the first: who calls goes before who is called.
 struct PrefillWorker::Impl {
   Impl(const PrefillConfig& config, const kvtransfer::FaultPlanFile& faults,
-       std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity)
+       std::unique_ptr<kvtransfer::Sender> transports, std::unique_ptr<engine::Engine> loaded,
+       const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
-        manifest(MakeManifest(*engine, identity)),
+        manifest(MakeManifest(config, *engine, identity)),
         host(config.host, "prefill"),
         control_faults(kvtransfer::ControlFaults::Make(faults.control)),
-        sender(kvtransfer::MakeSender({}, MakeTransport(faults))),
+        sender(std::move(transports)),
         prefiller(MakeOptions(config, host.incarnation()), *engine, *sender, host.metrics()),
         service({.incarnation = host.incarnation(),
                  .semantics_hash = kvtransfer::SemanticsHash(manifest),
-                 .transport = kTransport,
+                 .transports = config.transports,
                  .faults = control_faults.get()},
                 prefiller) {}
 
@@ -90,8 +107,14 @@ rpc::WorkerHost::Role PrefillWorker::Impl::MakeRole(const engine::ModelIdentity&
   role.load = [this] { return prefiller.load(); };
   role.on_tick = [this] { prefiller.Tick(); };
   role.handshake = [this](const v1::HandshakeRequest& request) {
-    absl::StatusOr<v1::HandshakeResponse> answer = kvtransfer::AnswerHandshake(manifest, request);
+    const Incarnation caller = request.caller().incarnation();
+    absl::StatusOr<v1::HandshakeResponse> answer =
+        kvtransfer::AnswerHandshake(manifest, request, [caller](const std::string& transport) {
+          return transport == "shm" ? kvtransfer::ProbeShm(kvtransfer::shm::Endpoint(caller))
+                                    : absl::OkStatus();
+        });
     host.metrics().handshakes[OutcomeOf(answer.status())].Increment();
+    if (answer.ok()) kvtransfer::CountTransports(*answer, host.metrics());
     return answer;
   };
   role.on_drain = [this] { prefiller.Drain(Clock::Duration(0)); };
@@ -107,12 +130,14 @@ PrefillWorker::~PrefillWorker() { Stop(); }
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const PrefillConfig& config) {
   BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
                          kvtransfer::LoadFaults(config.faults));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kvtransfer::Sender> sender, MakeSender(config, faults));
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
                          engine::ReadModelIdentity(options.model_dir));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
-  auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity);
+  auto impl =
+      std::make_unique<Impl>(config, faults, std::move(sender), std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<PrefillWorker> started(new PrefillWorker(std::move(impl)));
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "spdlog/spdlog.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -56,14 +57,35 @@ Manifest ManifestFromProto(const v1::Manifest& proto) {
 }
 
 absl::StatusOr<v1::HandshakeResponse> AnswerHandshake(const Manifest& local,
-                                                      const v1::HandshakeRequest& request) {
+                                                      const v1::HandshakeRequest& request,
+                                                      const TransportProbe& probe) {
   const Manifest remote = ManifestFromProto(request.manifest());
   BATON_RETURN_IF_ERROR(CheckCompatible(local, remote)) << "handshake";
-  BATON_ASSIGN_OR_RETURN(std::string transport, ChooseTransport(local, remote));
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> common, CommonTransports(local, remote));
   v1::HandshakeResponse response;
   *response.mutable_manifest() = ManifestToProto(local);
-  response.set_transport(std::move(transport));
-  return response;
+  std::string reasons;
+  for (const std::string& transport : common) {
+    const absl::Status status = probe(transport);
+    if (status.ok()) {
+      response.set_transport(transport);
+      return response;
+    }
+    v1::RefusedTransport* refused = response.add_refused();
+    refused->set_transport(transport);
+    refused->set_reason(std::string(status.message()));
+    absl::StrAppend(&reasons, "; ", transport, ": ", status.message());
+  }
+  return absl::FailedPreconditionError(absl::StrCat("no common transport works", reasons));
+}
+
+void CountTransports(const v1::HandshakeResponse& response, WorkerMetrics& metrics) {
+  for (const v1::RefusedTransport& refused : response.refused()) {
+    spdlog::warn("transport {} is not used, {} is: {}", refused.transport(), response.transport(),
+                 refused.reason());
+    metrics.transports_refused[TransportLabelOf(refused.transport())].Increment();
+  }
+  metrics.transports_chosen[TransportLabelOf(response.transport())].Increment();
 }
 
 }  // namespace baton::kvtransfer

@@ -27,6 +27,7 @@ class FakeCall final : public PrefillCall {
       : events(std::move(events)), peer(std::move(peer)) {}
   void Grant(int64_t) override { granted = true; }
   void Received() override { received = true; }
+  std::string transport() const override { return "grpc"; }
   void Cancel() override {
     cancelled = true;
     End(absl::CancelledError("cancelled"));
@@ -189,7 +190,6 @@ class DecoderTest : public ::testing::Test {
     DecoderOptions options;
     options.admission = {.waiting = 8, .waiting_per_prefill = 2};
     options.incarnation = 7;
-    options.transport = "grpc";
     options.accept_timeout = std::chrono::seconds(5);
     options.queue_timeout = std::chrono::seconds(100);
     options.handoff_timeout = std::chrono::seconds(10);

@@ -14,6 +14,7 @@ using ::baton::testing::IsOk;
 using ::baton::testing::IsOkAndHolds;
 using ::baton::testing::StatusIs;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Manifest Base() {
@@ -106,21 +107,31 @@ TEST(ManifestTest, HashDoesNotConfuseNamesWithValues) {
   EXPECT_NE(HashOf({{"a", ""}, {"b", ""}}), HashOf({{"a", "b"}}));
 }
 
-TEST(ManifestTest, ChoosesTheBestTransportThatBothHaveByTheLocalOrder) {
+TEST(ManifestTest, FindsTheTransportsThatBothHaveByTheLocalOrder) {
   Manifest remote = Base();
   remote.transports = {"grpc", "shm"};
-  EXPECT_THAT(ChooseTransport(Base(), remote), IsOkAndHolds("shm"));
+  EXPECT_THAT(CommonTransports(Base(), remote), IsOkAndHolds(ElementsAre("shm", "grpc")));
   remote.transports = {"nccl", "grpc"};
-  EXPECT_THAT(ChooseTransport(Base(), remote), IsOkAndHolds("grpc"));
+  EXPECT_THAT(CommonTransports(Base(), remote), IsOkAndHolds(ElementsAre("grpc")));
+}
+
+TEST(ManifestTest, ConfiguredTransportsAreKnownAndThereOnce) {
+  EXPECT_THAT(CheckTransportNames({"grpc", "shm"}), IsOk());
+  EXPECT_THAT(CheckTransportNames({"shm", "rdma"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"rdma\" is unknown")));
+  EXPECT_THAT(CheckTransportNames({"shm", "shm"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("twice")));
+  EXPECT_THAT(CheckTransportNames({}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("none")));
 }
 
 TEST(ManifestTest, RefusesPeersWithoutACommonTransportAndListsBoth) {
   Manifest remote = Base();
   remote.transports = {"nccl", "rdma"};
-  EXPECT_THAT(ChooseTransport(Base(), remote),
+  EXPECT_THAT(CommonTransports(Base(), remote),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("[shm, grpc]"), HasSubstr("[nccl, rdma]"))));
-  EXPECT_FALSE(ChooseTransport(Base(), Manifest{}).ok());
+  EXPECT_FALSE(CommonTransports(Base(), Manifest{}).ok());
 }
 
 }  // namespace
