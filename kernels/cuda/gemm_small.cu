@@ -1,0 +1,283 @@
+#include <algorithm>
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/numeric.cuh"
+#include "kernels/cuda/device/vector.cuh"
+#include "kernels/cuda/gemm_small.h"
+#include "kernels/runtime/device.h"
+#include "kernels/runtime/error.h"
+
+namespace baton::kernels::cuda {
+
+namespace {
+
+using Bf16 = __nv_bfloat16;
+using Fp8 = __nv_fp8_e4m3;
+
+constexpr int kWarps = 8;
+constexpr int kPanelRows = 16;    // of w, per block
+constexpr int kChunkBytes = 128;  // of a row of w
+constexpr int kPieces = 2;        // of 16 bytes that a lane loads of a chunk's row
+
+// Weights are the left operand: 16 of their rows by 8 tokens. Within a chunk the columns are taken
+// in the order in which 16-byte loads bring them, the same for both operands: lane i has bytes
+// 16 (i % 4) .. of each 64-byte half, four columns of which go to one product.
+__device__ uint32_t WidenToHalf(uint32_t codes) {
+  uint32_t pair;
+  asm("{\n.reg .b16 low;\ncvt.u16.u32 low, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}\n"
+      : "=r"(pair)
+      : "r"(codes));
+  return pair;
+}
+__device__ uint32_t WidenToBf16(uint32_t codes) {
+  const float2 values = UnpackE4m3(static_cast<uint16_t>(codes));
+  return PackBf16(values.x, values.y);
+}
+__device__ void MmaHalf16x8x16(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// What a lane loads of a chunk.
+template <typename W, typename X, int kTiles>
+struct Operands {
+  static constexpr int kXPieces = kPieces * sizeof(X) / sizeof(W);
+  Vector16 w[2][kPieces];        // rows i / 4 and i / 4 + 8
+  Vector16 x[kTiles][kXPieces];  // token i / 4 of each tile
+};
+
+__device__ uint32_t Word(const Vector16& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+template <typename W, typename X, int kTiles>
+__device__ void Multiply(const Operands<W, X, kTiles>& in, float (&d)[kTiles][4]) {
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const Vector16& w0 = in.w[0][piece];
+    const Vector16& w1 = in.w[1][piece];
+    if constexpr (sizeof(W) == 2) {
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t a[4] = {Word(w0, i), Word(w1, i), Word(w0, i + 1), Word(w1, i + 1)};
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const Vector16& x = in.x[tile][piece];
+          Mma16x8x16(d[tile], a, Word(x, i), Word(x, i + 1));
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t words[4] = {Word(w0, i), Word(w1, i), Word(w0, i) >> 16, Word(w1, i) >> 16};
+        uint32_t a[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          a[r] = sizeof(X) == 1 ? WidenToHalf(words[r]) : WidenToBf16(words[r]);
+        }
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          if constexpr (sizeof(X) == 1) {
+            const uint32_t x = Word(in.x[tile][piece], i);
+            MmaHalf16x8x16(d[tile], a, WidenToHalf(x), WidenToHalf(x >> 16));
+          } else {
+            const Vector16& x = in.x[tile][2 * piece + i / 2];
+            Mma16x8x16(d[tile], a, Word(x, i % 2 * 2), Word(x, i % 2 * 2 + 1));
+          }
+        }
+      }
+    }
+  }
+}
+
+__device__ void Store(Bf16* y, float value) { *y = __float2bfloat16_rn(value); }
+__device__ void Store(float* y, float value) { *y = value; }
+
+// Walks through the chunks of a warp, panel after panel.
+template <typename W, typename X, int kTiles>
+class Reader {
+ public:
+  using In = Operands<W, X, kTiles>;
+  static constexpr int kColumns = kChunkBytes / static_cast<int>(sizeof(W));
+
+  __device__ Reader(const SmallGemmParams& params, int64_t panels)
+      : params_(params),
+        panels_(panels),
+        chunks_(params.k / kColumns),
+        panel_(blockIdx.x),
+        chunk_(threadIdx.x / 32) {}
+
+  // The next chunk, if there is one.
+  __device__ void Load(In& in) {
+    if (chunk_ < chunks_ && panel_ < panels_ * params_.groups) LoadChunk(in);
+    chunk_ += kWarps;
+    if (chunk_ < chunks_) return;
+    chunk_ = threadIdx.x / 32;
+    panel_ += gridDim.x;
+  }
+
+ private:
+  __device__ void LoadChunk(In& in) const {
+    const int lane = threadIdx.x % 32;
+    const int64_t group = panel_ / panels_;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // Rows past the end are read as the last one, and their results dropped.
+      const int64_t row = min(panel_ % panels_ * kPanelRows + half * 8 + lane / 4, params_.n - 1);
+      const std::byte* w = static_cast<const std::byte*>(params_.w) +
+                           (group * params_.n + row) * params_.k * int64_t{sizeof(W)} +
+                           chunk_ * kChunkBytes + lane % 4 * 16;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        in.w[half][piece] = LoadStreaming16(w + piece * 64);
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int row = min(tile * 8 + lane / 4, params_.rows - 1);
+      const std::byte* x = static_cast<const std::byte*>(params_.x) +
+                           (row * params_.x_stride + group * params_.x_group + chunk_ * kColumns) *
+                               int64_t{sizeof(X)} +
+                           lane % 4 * 16 * sizeof(X) / sizeof(W);
+#pragma unroll
+      for (int piece = 0; piece < In::kXPieces; ++piece) {
+        // Two pieces of x for one of w are neighbours.
+        const int offset = In::kXPieces == kPieces ? piece * 64 : piece / 2 * 128 + piece % 2 * 16;
+        in.x[tile][piece] = Load16(x + offset);
+      }
+    }
+  }
+
+  const SmallGemmParams& params_;
+  int64_t panels_;  // of a group
+  int64_t chunks_;
+  int64_t panel_;
+  int64_t chunk_;
+};
+
+// total += the chunk's product, scaled if the weights are FP8.
+template <typename W, typename X, int kTiles>
+__device__ void AddChunk(const SmallGemmParams& params, const Operands<W, X, kTiles>& in,
+                         int64_t w_row, int64_t chunk, float (&total)[kTiles][4]) {
+  if constexpr (sizeof(W) == 2) {
+    Multiply(in, total);
+  } else {
+    float part[kTiles][4] = {};
+    Multiply(in, part);
+    const float w_scale = params.w_scales[w_row / 128 * params.w_scale_stride + chunk];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float2 scale = {w_scale, w_scale};
+      if constexpr (sizeof(X) == 1) {
+        const float2 x_scale = *reinterpret_cast<const float2*>(
+            params.x_scales + chunk * params.x_scale_stride + 8 * tile + threadIdx.x % 4 * 2);
+        scale = {w_scale * x_scale.x, w_scale * x_scale.y};
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        total[tile][i] = __fmaf_rn(part[tile][i], i % 2 == 0 ? scale.x : scale.y, total[tile][i]);
+      }
+    }
+  }
+}
+
+template <typename W, typename X, int kTiles>
+constexpr int kBlocksPerMultiprocessor = kTiles * sizeof(X) > 2 * sizeof(W) ? 1 : 2;
+
+// A block takes every gridDim.x-th panel; its warps share a panel's chunks. The loads of a chunk
+// are issued before the one before it is multiplied, across panels too: short rows would otherwise
+// leave the memory idle while a panel is summed up.
+template <typename W, typename X, typename Y, int kTiles>
+__global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kTiles>)
+    SmallProduct(SmallGemmParams params, int64_t panels) {
+  using In = Operands<W, X, kTiles>;
+  __shared__ float sums[2][kWarps][8 * kTiles][kPanelRows + 1];
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int64_t chunks = params.k / Reader<W, X, kTiles>::kColumns;
+  Reader<W, X, kTiles> reader(params, panels);
+  In next;
+  reader.Load(next);
+  int turn = 0;
+  for (int64_t panel = blockIdx.x; panel < panels * params.groups; panel += gridDim.x, turn ^= 1) {
+    const int64_t group = panel / panels;
+    const int64_t first_row = panel % panels * kPanelRows;
+    float total[kTiles][4] = {};
+    int64_t chunk = warp;
+    do {  // a warp without a chunk has a turn too, as Reader counts
+      const In in = next;
+      reader.Load(next);
+      if (chunk < chunks) AddChunk(params, in, group * params.n + first_row, chunk, total);
+      chunk += kWarps;
+    } while (chunk < chunks);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums[turn][warp][8 * tile + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = total[tile][i];
+      }
+    }
+    __syncthreads();  // the one of the panel before: whoever passes it has read what this
+                      // overwrites
+    const int token = threadIdx.x / kPanelRows;
+    const int64_t row = first_row + threadIdx.x % kPanelRows;
+    if (token < params.rows && token < 8 * kTiles && row < params.n) {
+      float sum = 0;
+#pragma unroll
+      for (int from = 0; from < kWarps; ++from) {
+        sum += sums[turn][from][token][threadIdx.x % kPanelRows];
+      }
+      Store(static_cast<Y*>(params.y) + token * params.y_stride + group * params.n + row, sum);
+    }
+  }
+}
+
+template <typename W, typename X, typename Y>
+void Launch(const SmallGemmParams& params, CUstream_st* stream) {
+  const int64_t panels = (params.n + kPanelRows - 1) / kPanelRows;
+  const auto grid = [&](int per_multiprocessor) {
+    return static_cast<unsigned>(std::min<int64_t>(
+        panels * params.groups, int64_t{per_multiprocessor} * CurrentDevice().multiprocessors));
+  };
+  if (params.rows <= 8) {
+    SmallProduct<W, X, Y, 1>
+        <<<grid(kBlocksPerMultiprocessor<W, X, 1>), 32 * kWarps, 0, stream>>>(params, panels);
+  } else {
+    SmallProduct<W, X, Y, 2>
+        <<<grid(kBlocksPerMultiprocessor<W, X, 2>), 32 * kWarps, 0, stream>>>(params, panels);
+  }
+  CheckLaunch("SmallProduct");
+}
+
+template <typename W, typename X>
+void LaunchFor(const SmallGemmParams& params, CUstream_st* stream) {
+  if (params.y_format == SmallGemmParams::Format::kF32) return Launch<W, X, float>(params, stream);
+  Launch<W, X, Bf16>(params, stream);
+}
+
+}  // namespace
+
+void SmallGemm(const SmallGemmParams& params, CUstream_st* stream) {
+  using Format = SmallGemmParams::Format;
+  const bool fp8_weights = params.w_format == Format::kFp8;
+  const bool fp8_input = params.x_format == Format::kFp8;
+  const int64_t chunk = fp8_weights ? kChunkBytes : kChunkBytes / 2;
+  BATON_CHECK(params.rows <= kSmallGemmRows && params.k % chunk == 0 &&
+              (params.groups == 1 || params.n % 128 == 0))
+      << params.rows << " rows, n " << params.n << ", k " << params.k << ", " << params.groups
+      << " groups";
+  BATON_CHECK(fp8_weights || !fp8_input) << "FP8 activations with BF16 weights";
+  if (params.rows == 0) return;
+  if (!fp8_weights) return LaunchFor<Bf16, Bf16>(params, stream);
+  if (!fp8_input) return LaunchFor<Fp8, Bf16>(params, stream);
+  LaunchFor<Fp8, Fp8>(params, stream);
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/bf16.h"
+
+struct CUstream_st;
+
+namespace baton::kernels::cuda {
+
+// y[m, n] = sum_k x[m, k] * w[n, k] for the few rows of a decoding step, where a product costs what
+// it takes to read w. Products are exact; the sum is FP32: per 16 columns by the tensor cores, then
+// over every eighth chunk of 128 bytes of a weight's row, then over those eight sums. With FP8
+// weights each chunk's sum is multiplied by its scale first. A row's bits depend on neither the
+// other rows nor their number.
+struct SmallGemmParams {
+  enum class Format : uint8_t { kBf16, kF32, kFp8 };
+  Format w_format = Format::kBf16;  // kBf16, kFp8
+  Format x_format = Format::kBf16;  // kBf16, kFp8; kFp8 with FP8 weights only
+  Format y_format = Format::kBf16;  // kBf16, kF32
+  int rows = 0;                     // at most kSmallGemmRows
+  int64_t n = 0;
+  int64_t k = 0;   // a multiple of 128 bytes of w
+  int groups = 1;  // independent products with n a multiple of 128, one after another everywhere
+
+  const void* w = nullptr;          // [groups * n, k]
+  const float* w_scales = nullptr;  // FP8: [groups * n / 128, w_scale_stride]
+  int64_t w_scale_stride = 0;
+  const void* x = nullptr;  // rows aligned to 16 bytes; group g at column g * x_group
+  int64_t x_stride = 0;
+  int64_t x_group = 0;
+  const float* x_scales = nullptr;  // FP8: [k / 128, x_scale_stride], readable to 16 rows
+  int64_t x_scale_stride = 0;       // even
+  void* y = nullptr;                // group g at column g * n
+  int64_t y_stride = 0;
+};
+inline constexpr int kSmallGemmRows = 16;
+
+void SmallGemm(const SmallGemmParams& params, CUstream_st* stream);
+
+}  // namespace baton::kernels::cuda
