@@ -1,0 +1,124 @@
+#include "common/base/check.h"
+#include "kernels/cuda/device/numeric.cuh"
+#include "kernels/cuda/device/reduce.cuh"
+#include "kernels/cuda/device/vector.cuh"
+#include "kernels/cuda/permute.h"
+#include "kernels/runtime/error.h"
+
+namespace baton::kernels::cuda {
+
+namespace {
+
+constexpr int kAssignThreads = 512;
+constexpr int kAssignWarps = kAssignThreads / 32;
+constexpr int kCombineThreads = 128;
+
+// Sum of `value` over the threads before this one; `total` over all. Two barriers.
+__device__ int SumBefore(int value, int* warp_sums, int& total) {
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  int sum = value;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(kFullWarp, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  if (lane == 31) warp_sums[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  total = 0;
+  for (int i = 0; i < kAssignWarps; ++i) {
+    if (i < warp) before += warp_sums[i];
+    total += warp_sums[i];
+  }
+  __syncthreads();
+  return before + sum - value;
+}
+
+// Block e makes the slots of expert e: it counts the entries of lower experts, then walks through
+// its own. Every block reads all entries twice, from L2, and none waits for another.
+__global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsParams params) {
+  __shared__ int warp_sums[kAssignWarps];
+  const int expert = blockIdx.x;
+  const int32_t* experts = params.experts.data;
+  const int k = static_cast<int>(params.experts.cols);
+  const int entries = static_cast<int>(params.experts.rows) * k;
+
+  int lower = 0;
+  for (int i = threadIdx.x; i < entries; i += kAssignThreads) {
+    lower += experts[i] >= 0 && experts[i] < expert ? 1 : 0;
+  }
+  int next = 0;
+  SumBefore(lower, warp_sums, next);
+  if (threadIdx.x == 0) params.begin[expert] = next;
+
+  for (int first = 0; first < entries; first += kAssignThreads) {
+    const int entry = first + static_cast<int>(threadIdx.x);
+    const int wanted = entry < entries ? experts[entry] : expert + 1;
+    int found = 0;
+    const int before = SumBefore(wanted == expert ? 1 : 0, warp_sums, found);
+    if (wanted == expert) {
+      params.row[next + before] = entry / k;
+      params.weight[next + before] = params.weights[entry];
+      params.slot[entry] = next + before;
+    }
+    if (wanted < 0 && expert == 0) params.slot[entry] = -1;
+    next += found;
+  }
+  if (expert == params.expert_count - 1 && threadIdx.x == 0) params.begin[expert + 1] = next;
+}
+
+__device__ void Add(const Vector16& from, float (&sum)[8]) {
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sum[2 * i] += LowBf16(words[i]);
+    sum[2 * i + 1] += HighBf16(words[i]);
+  }
+}
+
+__global__ void __launch_bounds__(kCombineThreads) SumExperts(CombineExpertsParams params) {
+  const int64_t row = blockIdx.x;
+  const int64_t col = (int64_t{blockIdx.y} * kCombineThreads + threadIdx.x) * 8;
+  if (col >= params.out.cols) return;
+  const int k = static_cast<int>(params.slot.cols);
+  float sum[8] = {};
+  for (int i = 0; i < k; ++i) {
+    const int slot = params.slot.Row(row)[i];
+    if (slot >= 0) Add(LoadStreaming16(params.y.Row(slot) + col), sum);
+  }
+  Add(Load16(params.shared.Row(row) + col), sum);
+  Store16(params.out.Row(row) + col,
+          make_uint4(PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3]), PackBf16(sum[4], sum[5]),
+                     PackBf16(sum[6], sum[7])));
+}
+
+}  // namespace
+
+void AssignSlots(const AssignSlotsParams& params, CUstream_st* stream) {
+  BATON_CHECK(params.expert_count > 0 && params.expert_count <= kMaxExperts)
+      << params.expert_count << " experts";
+  BATON_CHECK(params.experts.stride == params.experts.cols &&
+              params.experts.rows * params.experts.cols <= INT32_MAX)
+      << params.experts.rows << " rows";
+  AssignToExpert<<<params.expert_count, kAssignThreads, 0, stream>>>(params);
+  CheckLaunch("AssignToExpert");
+}
+
+void CombineExperts(const CombineExpertsParams& params, CUstream_st* stream) {
+  const int64_t rows = params.out.rows;
+  const int64_t cols = params.out.cols;
+  BATON_CHECK(params.slot.rows == rows && params.shared.rows == rows &&
+              params.shared.cols == cols && params.y.cols == cols && cols % 8 == 0 &&
+              params.y.stride % 8 == 0 && params.shared.stride % 8 == 0 &&
+              params.out.stride % 8 == 0)
+      << "out [" << rows << ", " << cols << "], y " << params.y.cols << ", shared ["
+      << params.shared.rows << ", " << params.shared.cols << "]";
+  if (rows == 0) return;
+  constexpr int kColumns = 8 * kCombineThreads;
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>((cols + kColumns - 1) / kColumns));
+  SumExperts<<<grid, kCombineThreads, 0, stream>>>(params);
+  CheckLaunch("SumExperts");
+}
+
+}  // namespace baton::kernels::cuda
