@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matrix.h"
+
+struct CUstream_st;
+
+namespace baton::kernels::cuda {
+
+// The sampler of engine/sampler/sampler.h on the device: the same filters in the same order
+// (temperature, top_k, top_p over what top_k left, min_p), the same Philox number of (seed,
+// position), ties to the lower id, the distribution function over ascending ids. Weights are exp in
+// double precision, but sums have another order: the same token comes out unless the random number
+// or a filter's bound lies within about 1e-13 of the border between two.
+
+// How one row is sampled; rows lie in device memory.
+struct SampleRow {
+  float temperature = 1;  // 0: the largest logit
+  float top_p = 1;
+  float min_p = 0;
+  int32_t top_k = 0;  // 0: off
+  uint64_t seed = 0;
+  int64_t position = 0;  // the token's index in its sequence
+  // Ids that may not be chosen (those that end a sequence before min_tokens), in SampleParams::
+  // banned; if nothing else is left they may.
+  int32_t banned_begin = 0;
+  int32_t banned_count = 0;
+};
+
+struct SampleParams {
+  MatrixView<const float> logits;   // [rows, vocabulary], at most 2^17 columns
+  const SampleRow* rows = nullptr;  // [rows]
+  const int32_t* banned = nullptr;
+  const int32_t* row_of = nullptr;  // [rows] optional: where negative (padding) nothing is done
+  // out [rows]; kBrokenLogits where a logit is NaN or +infinity or none is finite, -1 for padding.
+  int32_t* tokens = nullptr;
+};
+inline constexpr int32_t kBrokenLogits = -2;
+
+void Sample(const SampleParams& params, CUstream_st* stream);
+
+// tokens[r] = index of the largest logit, the lowest of equals: Sample without parameters, for
+// drafts. kBrokenLogits as above.
+void Argmax(MatrixView<const float> logits, int32_t* tokens, CUstream_st* stream);
+
+}  // namespace baton::kernels::cuda
