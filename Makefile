@@ -4,6 +4,7 @@
 
 BUILD := build/release
 SANITIZED := build/dev
+FUZZ := build/fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' Makefile
@@ -38,9 +39,13 @@ test: .venv/installed ## the whole suite; unit tests under AddressSanitizer and 
 	ctest --test-dir $(BUILD) -LE 'unit|gpu' -E NOT_BUILT --output-on-failure --progress
 	ctest --test-dir $(BUILD) -R '^layering' --output-on-failure --progress
 
-soak: $(BUILD)/build.ninja ## long randomised runs
+soak: $(BUILD)/build.ninja ## long randomised runs, ten minutes of each fuzz target among them
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) -C soak -L soak --output-on-failure
+	deploy/local/install-deps.sh clang-16 libclang-rt-16-dev
+	cmake --preset fuzz
+	cmake --build $(FUZZ) --target fuzz_targets
+	ctest --test-dir $(FUZZ) -C soak -L soak --output-on-failure -j 2
 
 bench: $(BUILD)/build.ninja ## benchmarks; prints, and writes nothing
 	cmake --build $(BUILD)

@@ -59,6 +59,9 @@ class StrictnessCheck {
 }  // namespace
 
 absl::StatusOr<Json> ParseUntrustedJson(absl::string_view text, int max_depth) {
+  if (text.find('\0') != absl::string_view::npos) {  // for the library it would be the end
+    return absl::InvalidArgumentError("not valid JSON: it has a zero byte");
+  }
   StrictnessCheck check(max_depth);
   Json document;
   try {

@@ -124,9 +124,13 @@ void Append(const ordered_json& value, std::string* out) {
   }
 }
 
+// The library takes a zero byte for the end of the text, and would not see what follows it.
+bool HoldsZeroByte(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
 }  // namespace
 
 absl::StatusOr<ordered_json> ParseJson(std::string_view text) {
+  if (HoldsZeroByte(text)) return absl::InvalidArgumentError("not valid JSON: it has a zero byte");
   LimitChecker limits;
   if (!ordered_json::sax_parse(text, &limits)) {
     return absl::InvalidArgumentError(
@@ -137,6 +141,8 @@ absl::StatusOr<ordered_json> ParseJson(std::string_view text) {
   }
   return ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
+
+bool IsJson(std::string_view text) { return !HoldsZeroByte(text) && ordered_json::accept(text); }
 
 std::string PythonJson(const ordered_json& value) {
   std::string text;

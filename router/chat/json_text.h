@@ -18,10 +18,12 @@ inline constexpr int kMaxJsonKeysPerObject = 1000;
 // InvalidArgument when malformed or beyond the limits.
 absl::StatusOr<nlohmann::ordered_json> ParseJson(std::string_view text);
 
+// Whether the whole of `text` is JSON, however deep or large.
+bool IsJson(std::string_view text);
+
 // `value` as the model was trained to see JSON, which is how Python's json.dumps writes it: ", "
-// and
-// ": " between items, non-ASCII kept, floats in shortest form (1e-05, 2.0, 1e+16). Integers beyond
-// 64 bits appear as floats. Precondition: at most kMaxJsonDepth levels.
+// and ": " between items, non-ASCII kept, floats in shortest form (1e-05, 2.0, 1e+16). Integers
+// beyond 64 bits appear as floats. Precondition: at most kMaxJsonDepth levels.
 std::string PythonJson(const nlohmann::ordered_json& value);
 
 // A JSON string literal, quotes included.

@@ -250,7 +250,7 @@ void OutputParser::CloseParameter() {
   if (value_kind_ == ValueKind::kString) {
     Emit(Kind::kToolCallArguments, "\"");
   } else {
-    Emit(Kind::kToolCallArguments, nlohmann::json::accept(value_) ? value_ : JsonQuoted(value_));
+    Emit(Kind::kToolCallArguments, IsJson(value_) ? value_ : JsonQuoted(value_));
   }
   state_ = State::kInvoke;
 }

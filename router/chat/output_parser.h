@@ -31,8 +31,8 @@ struct OutputDelta {
 // no text is dropped but well-formed markup and the newlines around it. One object per answer, one
 // thread.
 //
-// The text must hold the control tokens "</think>" and "｜DSML｜" (Detokenizer's keep_ids), and no
-// EOS.
+// The text is well-formed UTF-8, as a Detokenizer yields it; it must hold the control tokens
+// "</think>" and "｜DSML｜" (Detokenizer's keep_ids), and no EOS.
 class OutputParser {
  public:
   struct Options {

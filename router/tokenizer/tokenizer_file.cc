@@ -297,6 +297,9 @@ absl::Status ParseModel(const json& model, TokenizerFile* file) {
 }  // namespace
 
 absl::StatusOr<TokenizerFile> ParseTokenizerFile(std::string_view json_text) {
+  if (json_text.find('\0') != std::string_view::npos) {  // for the library it would be the end
+    return Invalid("not valid JSON: it has a zero byte");
+  }
   const json root = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) return Invalid("not valid JSON");
   if (!root.is_object()) return Invalid("expected a JSON object");

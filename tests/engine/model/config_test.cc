@@ -160,6 +160,7 @@ TEST(ModelConfigTest, TextThatIsNotAConfigIsRefused) {
   EXPECT_THAT(ParseModelConfig("[1]"), IsInvalid("must be a JSON object"));
   EXPECT_THAT(ParseModelConfig(R"({"a":1,"a":2})"), IsInvalid("\"a\" occurs twice"));
   EXPECT_THAT(ParseModelConfig("{\"a\":\"\xc3\x28\"}"), IsInvalid("UTF-8"));
+  EXPECT_THAT(ParseModelConfig(absl::string_view("{}\0{", 4)), IsInvalid("zero byte"));
   EXPECT_THAT(ParseModelConfig(std::string(100000, '[')), Not(IsOk()));
 }
 

@@ -76,5 +76,13 @@ TEST(JsonQuotedTest, EscapedStretchesPutTogetherAreTheEscapedWhole) {
   EXPECT_EQ(stretches + "\"", JsonQuoted("a\"\né\x01"));
 }
 
+TEST(ParseJsonTest, AZeroByteIsNotTheEnd) {
+  const std::string text("{} \0 more", 9);
+  EXPECT_EQ(Rewritten(text), "not valid JSON: it has a zero byte");
+  EXPECT_FALSE(IsJson(text));
+  EXPECT_TRUE(IsJson("{}"));
+  EXPECT_FALSE(IsJson("{} more"));
+}
+
 }  // namespace
 }  // namespace baton::router

@@ -248,5 +248,14 @@ TEST(OutputParserTest, RenderedAnswersParseBackToWhatTheyWere) {
   EXPECT_EQ(output.tool_calls[1].arguments, "{}");
 }
 
+TEST(OutputParserTest, AValueThatIsJsonUpToAZeroByteIsAString) {
+  const ParsedOutput output =
+      Parse("<@tool_calls>\n<@invoke name=\"f\">\n<@parameter name=\"n\" string=\"false\">2" +
+                std::string("\0 x", 3) + "</@parameter>\n</@invoke>\n</@tool_calls>",
+            kChat);
+  ASSERT_EQ(output.tool_calls.size(), 1u);
+  EXPECT_EQ(output.tool_calls[0].arguments, R"({"n": "2\u0000 x"})");
+}
+
 }  // namespace
 }  // namespace baton::router

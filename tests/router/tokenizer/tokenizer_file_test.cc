@@ -132,6 +132,11 @@ TEST(TokenizerFileTest, MalformedFilesAreRefused) {
   EXPECT_THAT(set("/added_tokens/0/special", 1), HasSubstr("added_tokens[0].special"));
 }
 
+TEST(TokenizerFileTest, AZeroByteIsNotTheEnd) {
+  const auto tokenizer = Tokenizer::Parse(SmallTokenizerFile().dump() + std::string(1, '\0'));
+  EXPECT_THAT(tokenizer.status().message(), HasSubstr("zero byte"));
+}
+
 TEST(TokenizerFileTest, DeeplyNestedFileIsRefusedWithoutACrash) {
   const std::string deep(200'000, '[');
   EXPECT_FALSE(Tokenizer::Parse(deep).ok());
