@@ -42,7 +42,8 @@ class FrameReceiver final : public Receiver {
   // The attempt that the frame may be written to, entered as a writer, and what to write.
   FrameVerdict Enter(const FrameView& frame, Open** open, std::vector<Landing::Write>* writes,
                      std::string* detail);
-  void Leave(Open* open, int64_t bytes);
+  // False when the attempt was aborted while the frame was being written.
+  bool Leave(Open* open, int64_t bytes);
   void EndIfQuiet(Open* open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Executor* const callbacks_;
@@ -116,8 +117,9 @@ FrameVerdict FrameReceiver::Process(std::span<const std::byte> frame, uint32_t c
     open->spec.records->Scatter(write.range, write.bytes);
     bytes += static_cast<int64_t>(write.bytes.size());
   }
-  Leave(open, bytes);
-  return FrameVerdict::kAccepted;
+  if (Leave(open, bytes)) return FrameVerdict::kAccepted;
+  *detail = "the attempt was aborted meanwhile";
+  return FrameVerdict::kStale;
 }
 
 FrameVerdict FrameReceiver::Enter(const FrameView& frame, Open** open,
@@ -147,12 +149,14 @@ FrameVerdict FrameReceiver::Enter(const FrameView& frame, Open** open,
   return FrameVerdict::kAccepted;
 }
 
-void FrameReceiver::Leave(Open* open, int64_t bytes) {
+bool FrameReceiver::Leave(Open* open, int64_t bytes) {
   MutexLock lock(mutex_);
   open->received_bytes += bytes;
   stats_.payload_bytes += static_cast<uint64_t>(bytes);
   --open->writers;
+  const bool expected = !open->ended || open->end.ok();
   EndIfQuiet(open);
+  return expected;
 }
 
 void FrameReceiver::EndIfQuiet(Open* open) {

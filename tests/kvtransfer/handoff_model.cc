@@ -10,6 +10,11 @@ namespace {
 constexpr size_t kWorkers = 2;  // of each kind
 constexpr size_t kMaxAttempts = 10;
 constexpr int64_t kMaxTokens = 700;
+constexpr int64_t kPageTokens = 64;
+constexpr int64_t kPages = 16;  // of a decode worker: one long prompt and something
+constexpr int64_t kPrefixTokens = 512;
+constexpr int64_t kPrefixPages = kPrefixTokens / kPageTokens;
+constexpr size_t kLateFrames = 16;
 
 SenderOptions Options() {
   return {.send_tokens = 128,
@@ -45,7 +50,59 @@ void AddTo(SenderStats& sum, const SenderStats& stats) {
 
 }  // namespace
 
-HandoffModel::HandoffModel(uint64_t seed) : random_(seed), decodes_(kWorkers), prefills_(kWorkers) {
+// Keeps some frames, to be delivered once more when nobody expects them.
+class HandoffModel::Tap final : public Receiver {
+ public:
+  Tap(HandoffModel* model, size_t decode, Receiver* to) : model_(model), decode_(decode), to_(to) {}
+  absl::Status Expect(LandingSpec spec) override { return to_->Expect(std::move(spec)); }
+  void Abort(const AttemptId& attempt, absl::Status why) override {
+    to_->Abort(attempt, std::move(why));
+  }
+  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
+                       std::string* detail) override {
+    if (model_->Pick(8) == 0) {
+      model_->late_.emplace_back(decode_, std::vector<std::byte>(frame.begin(), frame.end()));
+      if (model_->late_.size() > kLateFrames)
+        model_->late_.erase(model_->late_.begin() +
+                            model_->Pick(static_cast<int64_t>(kLateFrames)));
+    }
+    return to_->OnFrame(frame, checksum, detail);
+  }
+  int64_t received_bytes(const AttemptId& attempt) const override {
+    return to_->received_bytes(attempt);
+  }
+  ReceiverStats stats() const override { return to_->stats(); }
+
+ private:
+  HandoffModel* const model_;
+  const size_t decode_;
+  Receiver* const to_;
+};
+
+// Lets other things happen in the middle of a frame, as they do when frames are written on a thread
+// of their own.
+class HandoffModel::InterruptedSink final : public SequenceRecords {
+ public:
+  InterruptedSink(HandoffModel* model, SequenceRecords* sink) : model_(model), sink_(sink) {}
+  void Gather(const RecordRange& range, std::span<std::byte> bytes) const override {
+    sink_->Gather(range, bytes);
+  }
+  void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override {
+    if (!model_->inside_ && model_->Pick(8) == 0) {
+      model_->inside_ = true;
+      for (int64_t i = model_->Pick(12); i > 0; --i) model_->StepInside(model_->Pick(1000));
+      model_->inside_ = false;
+    }
+    sink_->Scatter(range, bytes);
+  }
+
+ private:
+  HandoffModel* const model_;
+  SequenceRecords* const sink_;
+};
+
+HandoffModel::HandoffModel(uint64_t seed, Grants grants)
+    : random_(seed), grants_(grants), decodes_(kWorkers), prefills_(kWorkers) {
   for (size_t i = 0; i < kWorkers; ++i) decodes_[i].endpoint = absl::StrCat("decode-", i);
   for (Decode& decode : decodes_) RestartDecode(decode);
   for (Prefill& prefill : prefills_) RestartPrefill(prefill);
@@ -62,62 +119,164 @@ void HandoffModel::Run(int64_t steps) {
 
 void HandoffModel::Step() {
   const int64_t dice = Pick(1000);
-  Attempt* const attempt = PickAttempt();
   if (dice < 30) {
-    if (attempts_.size() < kMaxAttempts) OpenAttempt();
-  } else if (dice < 80) {
+    AskForPages();
+  } else if (dice < 40) {
+    Decode& decode = decodes_[static_cast<size_t>(Pick(kWorkers))];
+    if (decode.running.empty()) return;
+    GiveBack(decode, decode.running.front());
+    decode.running.pop_front();
+  } else if (dice < 41) {
+    RestartPrefill(prefills_[static_cast<size_t>(Pick(kWorkers))]);
+  } else if (dice < 42) {
+    RestartDecode(decodes_[static_cast<size_t>(Pick(kWorkers))]);
+  } else if (dice < 70) {
+    GrantWaiting(static_cast<size_t>(Pick(kWorkers)));
+  } else {
+    StepInside(dice);
+  }
+}
+
+void HandoffModel::StepInside(int64_t dice) {
+  Attempt* const attempt = PickAttempt();
+  if (dice < 110) {
     if (attempt != nullptr) Advance(*attempt);
-  } else if (dice < 110) {
+  } else if (dice < 135) {
     if (attempt != nullptr) FinishPrompt(*attempt);
-  } else if (dice < 113) {
+  } else if (dice < 138) {
     if (attempt != nullptr) {
       SenderOf(*attempt).Cancel(attempt->handoff.attempt(), absl::CancelledError("dice"));
     }
-  } else if (dice < 116) {
+  } else if (dice < 141) {
     if (attempt != nullptr) {
       ReceiverOf(*attempt).Abort(attempt->handoff.attempt(), absl::CancelledError("dice"));
     }
-  } else if (dice < 117) {
-    RestartPrefill(prefills_[static_cast<size_t>(Pick(kWorkers))]);
-  } else if (dice < 118) {
-    RestartDecode(decodes_[static_cast<size_t>(Pick(kWorkers))]);
   } else if (dice < 150) {
+    DeliverLate();
+  } else if (dice < 180) {
     clock_.Advance(std::chrono::milliseconds(Pick(60)));
-  } else if (dice < 500) {
+  } else if (dice < 520) {
     if (deliveries_.size() > 0) {
       deliveries_.RunAt(static_cast<size_t>(Pick(static_cast<int64_t>(deliveries_.size()))));
     }
-  } else if (dice < 600) {
+  } else if (dice < 620) {
     if (callbacks_.size() > 0) callbacks_.RunAt(0);
   } else {
     prefills_[static_cast<size_t>(Pick(kWorkers))].sender->Step();
   }
 }
 
-void HandoffModel::OpenAttempt() {
+// A number that has been used before may be used again for the same prompt, but not by the same
+// sender.
+HandoffModel::Ask HandoffModel::NewAsk(Incarnation sender) {
+  Ask ask{.attempt = {}, .sender = sender, .tokens = Pick(kMaxTokens), .held = {}};
+  if (!ended_.empty() && Pick(3) == 0) {
+    const auto& [attempt, ended] = *std::next(ended_.begin(), Pick(std::ssize(ended_)));
+    if (!ended.senders.contains(sender) && !open_ids_.contains(attempt)) {
+      ++outcomes_.reused;
+      ask.attempt = attempt;
+      ask.tokens = ended.tokens;
+      return ask;
+    }
+  }
+  ++last_request_;
+  ask.attempt = {.request = {last_request_, ~last_request_}, .attempt = 1};
+  return ask;
+}
+
+void HandoffModel::AskForPages() {
   const auto prefill = static_cast<size_t>(Pick(kWorkers));
   const auto decode = static_cast<size_t>(Pick(kWorkers));
-  const int64_t tokens = Pick(kMaxTokens);
-  const int64_t first_token = Pick(2) == 0 ? 0 : Pick(tokens + 1) / 128 * 128;
-  ++last_request_;
+  if (attempts_.size() + decodes_[decode].waiting.size() >= kMaxAttempts) return;
+  Ask ask = NewAsk(prefills_[prefill].incarnation);
+  ask.prefill = prefill;
+  open_ids_.insert(ask.attempt);
+  ask.wants_prefix = ask.tokens >= kPrefixTokens && Pick(2) == 0;
+  ask.held.decode = decodes_[decode].incarnation;
+  if (grants_ == Grants::kPinBeforeGrant && ask.wants_prefix && decodes_[decode].prefix_cached) {
+    ++decodes_[decode].prefix_pins;
+    ask.held.prefix = true;
+  }
+  decodes_[decode].waiting.push_back(std::move(ask));
+  const size_t waiting = decodes_[decode].waiting.size();
+  GrantWaiting(decode);
+  if (decodes_[decode].waiting.size() == waiting) ++outcomes_.waited;
+}
+
+// In order: nobody overtakes for want of pages.
+void HandoffModel::GrantWaiting(size_t index) {
+  Decode& decode = decodes_[index];
+  while (!decode.waiting.empty()) {
+    const auto next = decode.waiting.begin() +
+                      (grants_ == Grants::kPartial ? Pick(std::ssize(decode.waiting)) : 0);
+    if (!TryGrant(decode, *next)) return;
+    Ask ask = std::move(*next);
+    decode.waiting.erase(next);
+    Open(index, std::move(ask));
+  }
+}
+
+bool HandoffModel::TryGrant(Decode& decode, Ask& ask) {
+  const bool hit = ask.held.prefix || (ask.wants_prefix && decode.prefix_cached);
+  int64_t needed = (ask.tokens + kPageTokens - 1) / kPageTokens;
+  if (hit) needed -= kPrefixPages;
+  if (grants_ == Grants::kPartial) {
+    const int64_t more = std::min(needed - ask.held.pages, decode.pages_free);
+    decode.pages_free -= std::max<int64_t>(more, 0);
+    ask.held.pages += std::max<int64_t>(more, 0);
+    return ask.held.pages >= needed;
+  }
+  if (decode.pages_free < needed && decode.prefix_cached && decode.prefix_pins == 0 && !hit) {
+    decode.prefix_cached = false;
+    decode.pages_free += kPrefixPages;
+  }
+  if (decode.pages_free < needed) return false;
+  decode.pages_free -= needed;
+  ask.held.pages = needed;
+  if (hit && !ask.held.prefix) {
+    ++decode.prefix_pins;
+    ask.held.prefix = true;
+  }
+  return true;
+}
+
+void HandoffModel::GiveBack(Decode& decode, const Holding& held) {
+  if (held.decode != decode.incarnation) return;
+  if (held.prefix) --decode.prefix_pins;
+  decode.pages_free += held.pages;
+  if (!decode.prefix_cached && decode.pages_free >= kPrefixPages && Pick(2) == 0) {
+    decode.pages_free -= kPrefixPages;
+    decode.prefix_cached = true;
+  }
+}
+
+void HandoffModel::Open(size_t index, Ask ask) {
+  Decode& decode = decodes_[index];
   Attempt& attempt = attempts_.emplace_back(Handoff::Options{
-      .key = {.attempt = {.request = {last_request_, ~last_request_}, .attempt = 1},
-              .sender = prefills_[prefill].incarnation,
-              .receiver = decodes_[decode].incarnation},
-      .first_token = first_token,
-      .tokens = tokens,
-      .seed = last_request_,
-      .endpoint = decodes_[decode].endpoint});
-  attempt.prefill = prefill;
-  attempt.decode = decode;
+      .key = {.attempt = ask.attempt, .sender = ask.sender, .receiver = decode.incarnation},
+      .first_token = ask.held.prefix ? kPrefixTokens : 0,
+      .tokens = ask.tokens,
+      .seed = ++last_seed_,
+      .endpoint = decode.endpoint});
+  attempt.prefill = ask.prefill;
+  attempt.decode = index;
+  attempt.held = ask.held;
   if (Pick(20) != 0) {  // else the frames come to a decode worker that knows nothing
     LandingSpec landing = attempt.handoff.landing();
+    attempt.sink = std::make_unique<InterruptedSink>(this, landing.records);
+    landing.records = attempt.sink.get();
     // A grant for another prompt. (An empty one sends no frame that could be rejected.)
-    if (Pick(20) == 0 && tokens > 0) landing.tokens = tokens + 1;
-    EXPECT_TRUE(ReceiverOf(attempt).Expect(std::move(landing)).ok());
+    if (Pick(20) == 0 && ask.tokens > 0) landing.tokens = ask.tokens + 1;
+    EXPECT_TRUE(decode.receiver->Expect(std::move(landing)).ok());
     attempt.expected = true;
   }
-  EXPECT_TRUE(SenderOf(attempt).Open(attempt.handoff.outbound()).ok());
+  if (ask.sender == prefills_[ask.prefill].incarnation) {
+    EXPECT_TRUE(SenderOf(attempt).Open(attempt.handoff.outbound()).ok());
+  } else {  // it has restarted meanwhile: its control stream is dead
+    attempt.finished = true;
+    attempt.handoff.outbound().on_end(absl::UnavailableError("the prefill worker is gone"));
+    ReceiverOf(attempt).Abort(ask.attempt, absl::UnavailableError("the prefill worker is gone"));
+  }
 }
 
 void HandoffModel::Advance(Attempt& attempt) {
@@ -130,6 +289,21 @@ void HandoffModel::FinishPrompt(Attempt& attempt) {
   if (attempt.finished) return;
   attempt.finished = true;
   attempt.handoff.Finish(SenderOf(attempt));
+}
+
+void HandoffModel::DeliverLate() {
+  if (late_.empty()) return;
+  // Rather one whose attempt's number is in use again.
+  size_t index = static_cast<size_t>(Pick(std::ssize(late_)));
+  for (size_t i = 0; i < late_.size(); ++i) {
+    const absl::StatusOr<FrameView> view = DecodeFrame(late_[index].second);
+    if (view.ok() && open_ids_.contains(view->header.key.attempt)) break;
+    index = (index + 1) % late_.size();
+  }
+  const auto [decode, frame] = late_[index];  // a copy: it may be pushed out meanwhile
+  std::string detail;
+  decodes_[decode].receiver->OnFrame(frame, &detail);
+  ++outcomes_.late_frames;
 }
 
 void HandoffModel::RestartPrefill(Prefill& prefill) {
@@ -146,10 +320,18 @@ void HandoffModel::RestartPrefill(Prefill& prefill) {
 void HandoffModel::RestartDecode(Decode& decode) {
   if (decode.receiver != nullptr) ++outcomes_.restarts;
   network_.Detach(decode.endpoint);
+  decode.tap.reset();
   decode.receiver.reset();  // ends what is open
   decode.incarnation = ++last_incarnation_;
   decode.receiver = MakeReceiver(&callbacks_);
-  EXPECT_TRUE(network_.Attach(decode.endpoint, decode.receiver.get()).ok());
+  decode.tap = std::make_unique<Tap>(this, static_cast<size_t>(&decode - decodes_.data()),
+                                     decode.receiver.get());
+  decode.waiting.clear();
+  decode.running.clear();
+  decode.pages_free = kPages;
+  decode.prefix_cached = false;
+  decode.prefix_pins = 0;
+  EXPECT_TRUE(network_.Attach(decode.endpoint, decode.tap.get()).ok());
 }
 
 HandoffModel::Attempt* HandoffModel::PickAttempt() {
@@ -180,6 +362,19 @@ void HandoffModel::Reap() {
     ++(sent && received ? outcomes_.both_ok
        : received       ? outcomes_.only_receiver_ok
                         : outcomes_.none_ok);
+    Decode& decode = decodes_[it->decode];
+    if (received && it->held.decode == decode.incarnation) {
+      decode.running.push_back(it->held);
+    } else {
+      GiveBack(decode, it->held);
+    }
+    open_ids_.erase(handoff.attempt());
+    Ended& ended = ended_[handoff.attempt()];
+    ended.tokens = handoff.options().tokens;
+    ended.senders.insert(handoff.options().key.sender);
+    while (ended_.size() > 8) {
+      ended_.erase(std::next(ended_.begin(), Pick(std::ssize(ended_))));
+    }
     it = attempts_.erase(it);
   }
 }
@@ -195,25 +390,40 @@ void HandoffModel::Settle() {
 }
 
 void HandoffModel::Finish() {
-  for (Attempt& attempt : attempts_) FinishPrompt(attempt);
-  // Held frames first, then the deadlines of those that were dropped.
-  for (int i = 0; i < 2; ++i) {
+  // Who waits gets pages when those before have given theirs back.
+  for (int round = 0; round < 100; ++round) {
+    for (Attempt& attempt : attempts_) FinishPrompt(attempt);
+    // Held frames first, then the deadlines of those that were dropped.
+    for (int i = 0; i < 2; ++i) {
+      Settle();
+      clock_.Advance(std::chrono::seconds(3));
+    }
     Settle();
-    clock_.Advance(std::chrono::seconds(3));
+    for (Attempt& attempt : attempts_) {
+      EXPECT_TRUE(attempt.handoff.sent().has_value()) << attempt.handoff.attempt().ToString();
+      ReceiverOf(attempt).Abort(attempt.handoff.attempt(), absl::CancelledError("the end"));
+    }
+    Settle();
+    Reap();
+    EXPECT_TRUE(attempts_.empty()) << attempts_.size() << " attempts have not ended";
+    for (size_t i = 0; i < decodes_.size(); ++i) {
+      Decode& decode = decodes_[i];
+      for (const Holding& held : std::exchange(decode.running, {})) GiveBack(decode, held);
+      GrantWaiting(i);
+    }
+    if (attempts_.empty()) break;
   }
-  Settle();
-  for (Attempt& attempt : attempts_) {
-    EXPECT_TRUE(attempt.handoff.sent().has_value()) << attempt.handoff.attempt().ToString();
-    ReceiverOf(attempt).Abort(attempt.handoff.attempt(), absl::CancelledError("the end"));
-  }
-  Settle();
-  Reap();
-  EXPECT_TRUE(attempts_.empty()) << attempts_.size() << " attempts have not ended";
   for (const Prefill& prefill : prefills_) {
     EXPECT_EQ(prefill.sender->stats().attempts_open, 0u);
     EXPECT_EQ(prefill.sender->stats().frames_in_flight, 0u);
   }
-  for (const Decode& decode : decodes_) EXPECT_EQ(decode.receiver->stats().landings_open, 0u);
+  for (const Decode& decode : decodes_) {
+    EXPECT_EQ(decode.receiver->stats().landings_open, 0u);
+    EXPECT_EQ(decode.waiting.size(), 0u) << "requests wait for ever";
+    EXPECT_EQ(decode.prefix_pins, 0);
+    EXPECT_EQ(decode.pages_free + (decode.prefix_cached ? kPrefixPages : 0), kPages)
+        << "pages are lost";
+  }
 }
 
 SenderStats HandoffModel::sender_stats() const {

@@ -17,9 +17,12 @@ TEST_P(HandoffModelTest, KeepsItsInvariantsWhateverHappensInWhateverOrder) {
   EXPECT_GT(outcomes.only_receiver_ok, 0);
   EXPECT_GT(outcomes.none_ok, 50);
   EXPECT_GT(outcomes.restarts, 20);
+  EXPECT_GT(outcomes.waited, 50);
+  EXPECT_GT(outcomes.late_frames, 50);
+  EXPECT_GT(outcomes.reused, 20);
   const SenderStats stats = model.sender_stats();
   EXPECT_GT(stats.frames_resent, 50u);
-  EXPECT_GT(stats.posts_failed, 20u);
+  EXPECT_GT(stats.posts_failed, 10u);
   for (const uint64_t frames : stats.frames_by_verdict) EXPECT_GT(frames, 5u);
 }
 

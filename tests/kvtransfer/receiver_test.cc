@@ -271,7 +271,7 @@ TEST_F(ReceiverTest, AbortReturnsAtOnceButEndsOnlyAfterTheLastWriterHasLeft) {
   const auto frames = Frames(handoff);
   std::jthread writer([&] {
     std::string detail;
-    EXPECT_EQ(receiver_->OnFrame(frames[0], &detail), FrameVerdict::kAccepted);
+    EXPECT_EQ(receiver_->OnFrame(frames[0], &detail), FrameVerdict::kStale);  // nobody wants it now
   });
   blocking.WaitUntilInside();
   receiver_->Abort(handoff.attempt(), absl::CancelledError("client gone"));
