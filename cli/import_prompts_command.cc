@@ -1,13 +1,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "cli/chat_prompt_import.h"
 #include "cli/command.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 
 namespace baton::cli {
@@ -27,9 +27,7 @@ fs::path DefaultOutput(const fs::path& source) {
 }
 
 absl::Status Run(const Options& options) {
-  std::ifstream stream(options.source, std::ios::binary);
-  if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", options.source));
-  const std::string source{std::istreambuf_iterator<char>(stream), {}};
+  BATON_ASSIGN_OR_RETURN(const std::string source, ReadFile(options.source));
   const absl::StatusOr<ChatPromptTexts> texts = ImportChatPrompts(source, OfficialDigests());
   BATON_RETURN_IF_ERROR(texts.status()) << options.source;
 

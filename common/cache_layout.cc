@@ -2,16 +2,10 @@
 
 #include <algorithm>
 
+#include "common/base/cache_ratios.h"
 #include "common/base/check.h"
 
 namespace baton {
-namespace {
-
-constexpr int64_t kCsaRatio = 4;
-constexpr int64_t kHcaRatio = 128;
-constexpr int64_t kWindow = 128;
-
-}  // namespace
 
 std::string_view CacheStreamName(CacheStream stream) {
   switch (stream) {
@@ -76,9 +70,9 @@ IndexRange LiveRecords(CacheStream stream, int64_t tokens) {
     case CacheStream::kHcaKv:
       return {0, tokens / kHcaRatio};
     case CacheStream::kWindowKv:
-      return from(tokens - (kWindow - 1), tokens);
+      return from(tokens - (kWindowTokens - 1), tokens);
     case CacheStream::kMtpWindowKv:
-      return from(tokens - kWindow, tokens - 1);
+      return from(tokens - kWindowTokens, tokens - 1);
     case CacheStream::kCsaOverlapState:
     case CacheStream::kIndexOverlapState:
       return from(csa_open - kCsaRatio, tokens);

@@ -16,7 +16,7 @@
 
 // Prometheus metrics of one process. Names start with baton_, carry their base unit (_seconds,
 // _bytes) and, for counters, end in _total. Label values come from closed sets: never a request id,
-// a user, a path or a peer's address. Every series has the constant label `role`.
+// a user, a path or the address of whoever connects. Every series has the constant label `role`.
 
 namespace baton {
 

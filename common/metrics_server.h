@@ -12,7 +12,8 @@
 namespace baton {
 
 // Serves GET /metrics over HTTP until it is destroyed. Its threads hold `sources` weakly and have
-// ended when the destructor returns, which takes milliseconds.
+// ended when the destructor returns: within milliseconds if `listen` names an IPv4 address, else
+// two seconds.
 class MetricsServer {
  public:
   // Binds host:port; port 0 picks one. UNAVAILABLE when it cannot be bound.

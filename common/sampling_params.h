@@ -1,9 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace baton {
+
+// More stop ids than this are refused: they are looked up for every token, and travel with every
+// attempt in a message that is bounded.
+inline constexpr size_t kMaxStopTokenIds = 1024;
 
 // How the next token is chosen from a row of logits. Sampling is counter-based: the random number
 // of position p depends on (seed, p) alone, so that a retried or handed-over sequence continues
@@ -16,7 +21,8 @@ struct SamplingParams {
   uint64_t seed = 0;
   uint32_t max_tokens = 1;  // generated tokens, >= 1
   uint32_t min_tokens = 0;  // tokens that would end the sequence cannot be chosen before
-  std::vector<int32_t> stop_token_ids = {};  // ids outside the vocabulary have no effect
+  // At most kMaxStopTokenIds; ids outside the vocabulary have no effect.
+  std::vector<int32_t> stop_token_ids = {};
   bool ignore_eos = false;
 };
 

@@ -124,6 +124,15 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
           "baton_kv_transfer_duration_seconds", "Last chunk computed until every byte is verified.",
           kHandoffBuckets, "transport")) {}
 
+void WorkerMetrics::CountFrames(
+    std::span<const uint64_t, LabelValues(FrameLabel{}).size()> by_verdict) {
+  for (size_t i = 0; i < by_verdict.size(); ++i) {
+    kv_frames[static_cast<FrameLabel>(i)].Increment(
+        static_cast<double>(by_verdict[i] - counted_frames_[i]));
+    counted_frames_[i] = by_verdict[i];
+  }
+}
+
 Metrics::Reader WorkerMetrics::ExportOccupancy(std::function<CacheOccupancy()> read) {
   return metrics_.AddReader(
       [read = std::move(read)](GaugeWriter& gauges) { WriteOccupancy(gauges, read()); });

@@ -3,10 +3,12 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "common/metrics.h"
+#include "common/worker_load.h"
 
 // What prefill and decode workers export: the same names with the same labels, so that dashboards
 // and merged endpoints need not know the role. Durations are per leg and measured on one process:
@@ -38,7 +40,7 @@ constexpr auto LabelValues(Stage) {
       {"prefill_queue", "prefill", "kv_alloc", "kv_transfer", "decode_queue", "decode"});
 }
 
-// Of received frames, as answered to the sender.
+// Of frames, as a receiver answers them.
 enum class FrameLabel { kAccepted, kStale, kCorrupt, kRejected };
 constexpr auto LabelValues(FrameLabel) {
   return std::to_array<const char*>({"accepted", "stale", "corrupt", "rejected"});
@@ -53,27 +55,6 @@ constexpr auto LabelValues(TransportLabel) {
 }
 // Of a negotiated transport's name; kOther for a name that is not in the list.
 TransportLabel TransportLabelOf(std::string_view transport);
-
-// Who holds the pages and state slots at one moment. Owners are counted each on its own, not
-// derived from one another: what does not add up shows in baton_kv_pages_unaccounted.
-struct CacheOccupancy {
-  int64_t pages_total = 0;
-  int64_t pages_free = 0;
-  int64_t pages_sequences = 0;
-  int64_t pages_prefix = 0;      // kept for reuse by the prefix index alone
-  int64_t pages_transfer = 0;    // sequences are done with them, a hand-off is not
-  int64_t pages_quarantine = 0;  // a peer may still touch them
-  int64_t slots_total = 0;
-  int64_t slots_free = 0;
-};
-
-// What a worker has to do as of now; what routers go by.
-struct WorkerLoad {
-  int64_t running = 0;         // requests
-  int64_t waiting = 0;         // requests
-  int64_t waiting_tokens = 0;  // of prompts, not yet computed
-  CacheOccupancy cache;
-};
 
 // Metrics are updated from any thread. `metrics` must outlive this object.
 class WorkerMetrics {
@@ -99,6 +80,9 @@ class WorkerMetrics {
     return transfer_duration_[TransportLabelOf(transport)];
   }
 
+  // Moves kv_frames on to what a sender or a receiver has counted by now. One caller at a time.
+  void CountFrames(std::span<const uint64_t, LabelValues(FrameLabel{}).size()> by_verdict);
+
   // In requests; a hand-off attempt on a prefill worker is a request of its own.
   const ByLabel<prometheus::Counter, Outcome> requests;
   const ByLabel<prometheus::Histogram, Stage> stage_duration;  // seconds
@@ -121,6 +105,7 @@ class WorkerMetrics {
 
  private:
   Metrics& metrics_;
+  std::array<uint64_t, LabelValues(FrameLabel{}).size()> counted_frames_{};
   std::array<ByLabel<prometheus::Counter, TransportLabel>, 2> transfer_bytes_;
   ByLabel<prometheus::Histogram, TransportLabel> transfer_duration_;
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "common/base/bf16.h"
+#include "common/base/cache_ratios.h"
 #include "kernels/cache_view.h"
 #include "kernels/matrix.h"
 #include "kernels/parallel.h"
@@ -12,9 +13,6 @@
 // concatenated rows of wkv and wgate.
 
 namespace baton::kernels {
-
-inline constexpr int kCsaRatio = 4;
-inline constexpr int kHcaRatio = 128;
 
 // g += ape[position mod ratio], in place. rows [n, 2 * width], ape [ratio, width]: the second half
 // of each row is its gate. Row i is of position first_position + i.

@@ -16,12 +16,6 @@ class Executor {
   virtual void Run(std::function<void()> task) = 0;
 };
 
-// Runs tasks at once, on the caller's thread. For callers that hold no lock.
-class InlineExecutor final : public Executor {
- public:
-  void Run(std::function<void()> task) override { task(); }
-};
-
 // One thread, first in, first out. The destructor runs what is queued, then joins; it must not run
 // on the thread itself. The queue is unbounded: users bound what they hand in.
 class TransferThread final : public Executor {

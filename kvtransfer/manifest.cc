@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -84,6 +85,14 @@ absl::Status CompareStream(const StreamLayout* local, const StreamLayout* remote
 }
 
 }  // namespace
+
+Manifest MakeManifest(CacheDescription cache, std::vector<std::string> transports) {
+  return {.semantics = std::move(cache.semantics),
+          .layout = std::move(cache.layout),
+          .page_tokens = cache.page_tokens,
+          .rollback_rows = cache.rollback_rows,
+          .transports = std::move(transports)};
+}
 
 uint64_t SemanticsHash(const Manifest& manifest) {
   FieldHash hash;

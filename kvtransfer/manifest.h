@@ -7,20 +7,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/cache_description.h"
 #include "common/cache_layout.h"
 
 namespace baton::kvtransfer {
 
 // What two workers compare before they exchange caches.
 struct Manifest {
-  // Must be equal: model hash, tokenizer hash, numerics, index_topk, ... (name, value), any order.
+  // As in CacheDescription.
   std::vector<std::pair<std::string, std::string>> semantics;
-  CacheLayout layout;  // must be equal
-  // May differ; records are addressed by logical position.
+  CacheLayout layout;
   uint32_t page_tokens = 0;
   uint32_t rollback_rows = 0;
   std::vector<std::string> transports;  // best first
 };
+
+Manifest MakeManifest(CacheDescription cache, std::vector<std::string> transports);
 
 // One number over everything that must be equal; both sides of a request carry it.
 uint64_t SemanticsHash(const Manifest& manifest);

@@ -1,5 +1,8 @@
 #include "common/rpc/convert.h"
 
+#include <algorithm>
+#include <chrono>
+
 namespace baton::rpc {
 
 v1::AttemptId AttemptToProto(const AttemptId& attempt) {
@@ -41,6 +44,11 @@ SamplingParams SamplingFromProto(const v1::SamplingParams& proto) {
   params.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
   params.ignore_eos = proto.ignore_eos();
   return params;
+}
+
+Clock::Duration FromMicroseconds(uint64_t microseconds) {
+  constexpr std::chrono::microseconds kYear = std::chrono::hours(24 * 365);
+  return std::chrono::microseconds(std::min(microseconds, static_cast<uint64_t>(kYear.count())));
 }
 
 }  // namespace baton::rpc

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+
 #include "baton/v1/common.pb.h"
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
 
@@ -14,5 +17,8 @@ AttemptId AttemptFromProto(const v1::AttemptId& attempt);
 
 v1::SamplingParams SamplingToProto(const SamplingParams& params);
 SamplingParams SamplingFromProto(const v1::SamplingParams& params);
+
+// A duration as a peer says it. Lest sums of them overflow, none is longer than a year.
+Clock::Duration FromMicroseconds(uint64_t microseconds);
 
 }  // namespace baton::rpc

@@ -78,6 +78,7 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
                                       const v1::HandshakeRequest* request,
                                       v1::HandshakeResponse* response) override {
     absl::StatusOr<v1::HandshakeResponse> answer = role.handshake(*request);
+    metrics.handshakes[OutcomeOf(answer.status())].Increment();
     if (answer.ok()) {
       *response = *std::move(answer);
       *response->mutable_self() = Self();
@@ -106,8 +107,8 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   }
 
   void SetNotReady() {
-    ready = false;
     MutexLock lock(mutex);
+    ready = false;
     if (server != nullptr) server->SetServing(false);
   }
 
@@ -117,7 +118,7 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   const Incarnation incarnation = NewIncarnation();
   Role role;
   std::string metrics_host;
-  std::atomic<bool> ready{false};
+  std::atomic<bool> ready{false};  // changes under the mutex
 
   mutable Mutex mutex;
   std::string address ABSL_GUARDED_BY(mutex);  // empty until bound
@@ -166,13 +167,13 @@ absl::Status WorkerHost::Start(Role role) {
   options.service_names = host.role.service_names;
   options.service_names.push_back("baton.v1.WorkerControl");
   options.serving = false;
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<GrpcServer> server, GrpcServer::Start(options));
-  host.ready = true;
+  // Who calls before the address is known waits for it, and finds this worker ready.
   MutexLock lock(host.mutex);
-  host.address = host.config.advertise.empty() ? absl::StrCat(listen_host, ":", server->port())
+  BATON_ASSIGN_OR_RETURN(host.server, GrpcServer::Start(options));
+  host.address = host.config.advertise.empty() ? absl::StrCat(listen_host, ":", host.server->port())
                                                : host.config.advertise;
-  host.server = std::move(server);
   host.server->SetServing(true);
+  host.ready = true;
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "common/config.h"
 #include "common/ids.h"
 #include "common/metrics.h"
+#include "common/worker_load.h"
 #include "common/worker_metrics.h"
 #include "grpcpp/impl/service_type.h"
 
@@ -20,9 +21,9 @@ namespace baton::rpc {
 
 struct WorkerHostConfig {
   // Affects behaviour.
-  std::string listen = "0.0.0.0:7000";
+  std::string listen = "127.0.0.1:7000";
   std::string advertise{};  // host:port told to others; empty: listen's host and the bound port
-  std::string metrics_listen = "0.0.0.0:9000";
+  std::string metrics_listen = "127.0.0.1:9000";
   std::string log_level = "info";
   std::chrono::nanoseconds drain_timeout = std::chrono::minutes(5);
 };

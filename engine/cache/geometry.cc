@@ -29,10 +29,10 @@ absl::Status CheckOptions(const CacheOptions& options) {
   const auto refuse = [](auto&&... parts) {
     return absl::InvalidArgumentError(absl::StrCat(parts...));
   };
-  if (options.page_tokens < 128 || options.page_tokens > kMaxPageTokens ||
-      options.page_tokens % 128 != 0) {
-    return refuse("page_tokens is ", options.page_tokens, ", must be a multiple of 128 up to ",
-                  kMaxPageTokens);
+  if (options.page_tokens < kHcaRatio || options.page_tokens > kMaxPageTokens ||
+      options.page_tokens % kHcaRatio != 0) {
+    return refuse("page_tokens is ", options.page_tokens, ", must be a multiple of ", kHcaRatio,
+                  " up to ", kMaxPageTokens);
   }
   if (options.pages < 1 || options.pages > INT32_MAX) {
     return refuse("pages is ", options.pages, ", must be in [1, 2^31)");

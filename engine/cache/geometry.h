@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "common/base/cache_ratios.h"
 #include "common/cache_layout.h"
 #include "engine/model/config.h"
 #include "kernels/cache_view.h"
@@ -31,11 +32,11 @@ struct CacheGeometry {
   int head_dim = 0;        // 512
   int index_head_dim = 0;  // 128
 
-  int csa_entries_per_page() const { return options.page_tokens / 4; }
-  int hca_entries_per_page() const { return options.page_tokens / 128; }
-  int window_rows() const { return 128 + options.rollback_rows; }
-  int csa_state_rows() const { return 8 + options.rollback_rows; }
-  int hca_state_rows() const { return 128 + options.rollback_rows; }
+  int csa_entries_per_page() const { return options.page_tokens / kCsaRatio; }
+  int hca_entries_per_page() const { return options.page_tokens / kHcaRatio; }
+  int window_rows() const { return kWindowTokens + options.rollback_rows; }
+  int csa_state_rows() const { return 2 * kCsaRatio + options.rollback_rows; }
+  int hca_state_rows() const { return kHcaRatio + options.rollback_rows; }
   int carry_rows() const { return 1 + options.rollback_rows; }
 
   int64_t page_bytes() const;  // one logical page: all pools, all layers

@@ -4,26 +4,50 @@
 
 #include <sys/mman.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/status_macros.h"
 
 namespace baton::engine {
 namespace {
 
 // Zero pages that the kernel hands out on first touch: a pool sized for the worst case costs only
 // what is in use.
-CacheStorage::Memory MapZeroed(int64_t bytes) {
-  if (bytes == 0) return nullptr;
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  BATON_CHECK(data != MAP_FAILED) << "cannot map " << bytes << " bytes of cache";
-  return {static_cast<std::byte*>(data), [bytes](std::byte* begin) { munmap(begin, bytes); }};
+absl::StatusOr<CacheStorage::Memory> MapZeroed(const char* option, int64_t count,
+                                               int64_t bytes_each) {
+  if (count == 0) return nullptr;
+  size_t bytes = 0;
+  void* data = MAP_FAILED;
+  if (!__builtin_mul_overflow(count, bytes_each, &bytes)) {
+    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
+  }
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        option, " is ", count, ": no room for so many of ", bytes_each, " bytes of cache"));
+  }
+  return CacheStorage::Memory(static_cast<std::byte*>(data),
+                              [bytes](std::byte* begin) { munmap(begin, bytes); });
+}
+
+absl::StatusOr<CacheStorage::Memory> MapPages(const CacheGeometry& geometry) {
+  return MapZeroed("pages", geometry.options.pages, geometry.page_bytes());
+}
+absl::StatusOr<CacheStorage::Memory> MapSlots(const CacheGeometry& geometry) {
+  return MapZeroed("slots", geometry.options.slots, geometry.slot_bytes());
 }
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<CacheStorage>> CacheStorage::InMainMemory(
+    const CacheGeometry& geometry) {
+  BATON_ASSIGN_OR_RETURN(Memory pages, MapPages(geometry));
+  BATON_ASSIGN_OR_RETURN(Memory slots, MapSlots(geometry));
+  return std::make_unique<CacheStorage>(geometry, std::move(pages), std::move(slots));
+}
+
 CacheStorage::CacheStorage(const CacheGeometry& geometry)
-    : CacheStorage(geometry, MapZeroed(geometry.options.pages * geometry.page_bytes()),
-                   MapZeroed(geometry.options.slots * geometry.slot_bytes())) {}
+    : CacheStorage(geometry, *MapPages(geometry), *MapSlots(geometry)) {}
 
 CacheStorage::CacheStorage(const CacheGeometry& geometry, Memory pages, Memory slots)
     : geometry_(geometry), pages_(std::move(pages)), slots_(std::move(slots)) {

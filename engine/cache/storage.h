@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "common/base/bf16.h"
 #include "engine/cache/geometry.h"
 #include "kernels/cache_view.h"
@@ -25,7 +26,10 @@ class CacheStorage {
   // Memory for the pools or the slots, all zero, aligned to 256 bytes; the deleter gives it back.
   using Memory = std::shared_ptr<std::byte>;
 
-  explicit CacheStorage(const CacheGeometry& geometry);  // in main memory
+  // Main memory for the pools and slots of a geometry. RESOURCE_EXHAUSTED, naming the options at
+  // fault, when the system has no room for so much.
+  static absl::StatusOr<std::unique_ptr<CacheStorage>> InMainMemory(const CacheGeometry& geometry);
+  explicit CacheStorage(const CacheGeometry& geometry);  // the same; there must be room
   // In any memory: `pages` has options.pages * page_bytes() bytes, `slots` options.slots *
   // slot_bytes(). Views then hold addresses of that memory.
   CacheStorage(const CacheGeometry& geometry, Memory pages, Memory slots);

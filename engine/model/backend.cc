@@ -21,7 +21,7 @@ class CpuBackend final : public Backend {
     return std::make_unique<CpuModel>(checkpoint.config(), std::move(weights), options);
   }
   absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) override {
-    return std::make_unique<CacheStorage>(geometry);
+    return CacheStorage::InMainMemory(geometry);
   }
   std::unique_ptr<SequenceRecords> NewRecords(const CacheStorage& storage, const PageList& pages,
                                               int slot) override {

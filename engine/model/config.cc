@@ -137,7 +137,6 @@ void ReadShape(KeyReader& keys, ModelConfig& config) {
   config.num_nextn_predict_layers = keys.Int("num_nextn_predict_layers", 0, 1);
   config.num_hash_layers = keys.Int("num_hash_layers", 0, config.num_hidden_layers);
   config.max_position_embeddings = keys.Int("max_position_embeddings", 1, 1 << 24);
-  config.bos_token_id = keys.Int("bos_token_id", 0, config.vocab_size - 1);
   config.eos_token_id = keys.Int("eos_token_id", 0, config.vocab_size - 1);
 }
 

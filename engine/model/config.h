@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/cache_ratios.h"
 
 // What config.json says about a DeepSeek-V4 model, under the keys' own names. Only models whose
 // fixed properties the kernels were written for are accepted, so code may rely on them.
@@ -25,9 +26,9 @@ struct ModelConfig {
   static constexpr int kRopeDim = 64;
   static constexpr int kIndexHeadDim = 128;
   static constexpr int kStreams = 4;  // hc_mult
-  static constexpr int kWindow = 128;
-  static constexpr int kCsaRatio = 4;
-  static constexpr int kHcaRatio = 128;
+  static constexpr int kWindow = kWindowTokens;
+  static constexpr int kCsaRatio = baton::kCsaRatio;
+  static constexpr int kHcaRatio = baton::kHcaRatio;
 
   struct RopeScaling {  // YaRN, on layers that compress
     double factor = 0;
@@ -42,7 +43,6 @@ struct ModelConfig {
   int num_nextn_predict_layers = 0;  // 0 or 1
   int num_hash_layers = 0;           // the first layers route by token id
   int max_position_embeddings = 0;
-  int bos_token_id = 0;
   int eos_token_id = 0;
 
   int num_attention_heads = 0;

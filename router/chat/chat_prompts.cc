@@ -1,17 +1,14 @@
 #include "router/chat/chat_prompts.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
+#include "common/read_file.h"
+#include "common/status_macros.h"
 #include "router/chat/json_text.h"
 
 namespace baton::router {
 
 absl::StatusOr<ChatPrompts> LoadChatPrompts(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const auto root = ParseJson(text);
   if (!root.ok() || !root->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));

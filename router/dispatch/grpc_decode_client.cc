@@ -46,15 +46,19 @@ FinishReason FromProto(v1::FinishReason reason) {
   }
 }
 
+std::chrono::microseconds Micros(uint64_t microseconds) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(rpc::FromMicroseconds(microseconds));
+}
+
 HandoffFigures FromProto(const v1::ServedBy& served) {
   return {.prefill_address = served.prefill().address(),
           .prefill_incarnation = served.prefill().incarnation(),
           .decode_address = served.decode().address(),
           .decode_incarnation = served.decode().incarnation(),
           .bytes = served.handoff_bytes(),
-          .prefill = std::chrono::microseconds(served.prefill_us()),
-          .transfer = std::chrono::microseconds(served.handoff_us()),
-          .decode_queue = std::chrono::microseconds(served.decode_queue_us())};
+          .prefill = Micros(served.prefill_us()),
+          .transfer = Micros(served.handoff_us()),
+          .decode_queue = Micros(served.decode_queue_us())};
 }
 
 DecodeMessage FromProto(const v1::DecodeGenerateResponse& response) {

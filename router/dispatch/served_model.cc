@@ -1,11 +1,10 @@
 #include "router/dispatch/served_model.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 #include "router/chat/json_text.h"
 
@@ -16,11 +15,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 absl::StatusOr<Json> ReadObject(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path.string(), " cannot be read"));
-  std::ostringstream text;
-  text << file.rdbuf();
-  absl::StatusOr<Json> json = ParseJson(text.str());
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));
+  absl::StatusOr<Json> json = ParseJson(text);
   if (!json.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", json.status().message()));
   }
@@ -42,8 +38,13 @@ absl::Status ReadNumber(const Json& object, const char* key, const fs::path& pat
   return absl::OkStatus();
 }
 
+bool Exists(const fs::path& path) {
+  std::error_code ignored;  // reading it will tell
+  return fs::exists(path, ignored) || ignored;
+}
+
 absl::Status ReadSamplingDefaults(const fs::path& path, ServedModel* model) {
-  if (!fs::exists(path)) return absl::OkStatus();
+  if (!Exists(path)) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(path));
   BATON_RETURN_IF_ERROR(ReadNumber(config, "temperature", path, &model->temperature));
   BATON_RETURN_IF_ERROR(ReadNumber(config, "top_p", path, &model->top_p));
@@ -53,7 +54,9 @@ absl::Status ReadSamplingDefaults(const fs::path& path, ServedModel* model) {
 }
 
 std::string NameOf(const fs::path& directory) {
-  const fs::path normal = fs::weakly_canonical(directory);
+  std::error_code error;
+  const fs::path canonical = fs::weakly_canonical(directory, error);
+  const fs::path normal = error ? directory : canonical;
   return normal.has_filename() ? normal.filename().string()
                                : normal.parent_path().filename().string();
 }
@@ -79,7 +82,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& directory, std:
   BATON_RETURN_IF_ERROR(ReadSamplingDefaults(root / "generation_config.json", &model));
 
   const fs::path prompts_path = root / "chat_prompts.json";
-  if (fs::exists(prompts_path)) {
+  if (Exists(prompts_path)) {
     BATON_ASSIGN_OR_RETURN(model.chat_prompts, LoadChatPrompts(prompts_path.string()));
   }
   return model;

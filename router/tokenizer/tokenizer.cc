@@ -1,12 +1,11 @@
 #include "router/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/fnv1a.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 #include "router/tokenizer/pre_tokenizer.h"
 #include "router/tokenizer/utf8.h"
@@ -64,10 +63,7 @@ class Tokenizer::Encoder {
 };
 
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (stream.bad()) return absl::DataLossError(absl::StrCat("cannot read ", path));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   absl::StatusOr<Tokenizer> tokenizer = Parse(text);
   if (!tokenizer.ok()) return StatusBuilder(tokenizer.status()) << path;
   return tokenizer;

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "kvtransfer/loopback/loopback.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/inline_executor.h"
 #include "tests/testing/manual_executor.h"
 #include "tests/testing/status_matchers.h"
 
@@ -13,6 +14,7 @@ namespace baton::kvtransfer {
 namespace {
 
 using ::baton::testing::FakeClock;
+using ::baton::testing::InlineExecutor;
 using ::baton::testing::IsOk;
 using ::baton::testing::ManualExecutor;
 using ::baton::testing::StatusIs;

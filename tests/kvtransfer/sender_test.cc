@@ -10,6 +10,7 @@
 #include "kvtransfer/loopback/loopback.h"
 #include "tests/kvtransfer/handoff.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/inline_executor.h"
 #include "tests/testing/manual_executor.h"
 #include "tests/testing/status_matchers.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 using ::baton::testing::FakeClock;
 using ::baton::testing::FlashLayout;
+using ::baton::testing::InlineExecutor;
 using ::baton::testing::IsOk;
 using ::baton::testing::ManualExecutor;
 using ::baton::testing::StatusIs;

@@ -1,5 +1,8 @@
 #include "common/rpc/convert.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "gtest/gtest.h"
 
 namespace baton::rpc {
@@ -11,6 +14,14 @@ TEST(ConvertTest, UnsetSamplingFieldsTakeTheDefaultsThatUsersExpect) {
   EXPECT_EQ(params.top_p, 1.0f);
   EXPECT_EQ(params.top_k, 0);
   EXPECT_EQ(params.max_tokens, SamplingParams().max_tokens);
+}
+
+TEST(ConvertTest, DurationsThatAPeerMakesUpDoNotOverflow) {
+  EXPECT_EQ(FromMicroseconds(0), Clock::Duration(0));
+  EXPECT_EQ(FromMicroseconds(7), std::chrono::microseconds(7));
+  const Clock::Duration longest = FromMicroseconds(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(longest, std::chrono::hours(24 * 365));
+  EXPECT_GT(longest + longest, longest);
 }
 
 TEST(ConvertTest, ZeroIsAValueOfItsOwn) {

@@ -1,6 +1,7 @@
 #include "common/rpc/worker_host.h"
 
 #include <atomic>
+#include <thread>
 #include <utility>
 
 #include "common/rpc/worker_control_client.h"
@@ -67,6 +68,7 @@ TEST(WorkerHostTest, HandshakeErrorsReachTheCallerAsTheyAre) {
   ASSERT_THAT(host.Start(PlainRole()), IsOk());
   EXPECT_THAT(WorkerControlClient(host.self().address()).Handshake({}, kTimeout),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("numerics")));
+  EXPECT_EQ(host.metrics().handshakes[Outcome::kMismatch].Value(), 1);
 }
 
 TEST(WorkerHostTest, DrainTellsTheRoleAndIsSeenByOthers) {
@@ -81,6 +83,33 @@ TEST(WorkerHostTest, DrainTellsTheRoleAndIsSeenByOthers) {
   const auto info = client.GetInfo(kTimeout);
   ASSERT_THAT(info, IsOk());
   EXPECT_FALSE(info->ready());
+}
+
+// A router that polls all the time must not learn of a ready worker without an address.
+TEST(WorkerHostTest, NobodyIsAnsweredBeforeTheAddressIsKnown) {
+  WorkerHostConfig config = AnyPort();
+  {
+    WorkerHost finder(AnyPort(), "decode");
+    ASSERT_THAT(finder.Start(PlainRole()), IsOk());
+    config.listen = finder.self().address();
+  }
+  std::atomic<bool> done = false;
+  std::thread poller([&] {
+    const WorkerControlClient client(config.listen);
+    while (!done) {
+      const auto info = client.GetInfo(std::chrono::milliseconds(100));
+      if (!info.ok()) continue;
+      EXPECT_EQ(info->self().address(), config.listen);
+      EXPECT_TRUE(info->ready());
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    WorkerHost host(config, "decode");
+    EXPECT_THAT(host.Start(PlainRole()), IsOk());
+    EXPECT_THAT(WorkerControlClient(config.listen).GetInfo(kTimeout), IsOk());
+  }
+  done = true;
+  poller.join();
 }
 
 TEST(WorkerHostTest, AnAddressThatOthersCannotReachIsNotAdvertised) {

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -145,6 +146,13 @@ TEST(CacheStorageTest, MemoryIsZeroAtConstruction) {
   for (int64_t i = 0; i < 2 * pool.page_bytes; ++i) ASSERT_EQ(pool.data[i], std::byte{0});
   const kernels::RowRing<float> ring = storage.HcaState(0, 1);
   for (int64_t i = 0; i < int64_t{ring.rows} * ring.width; ++i) ASSERT_EQ(ring.data[i], 0.0f);
+}
+
+TEST(CacheStorageTest, MoreThanTheSystemHasIsAnErrorThatNamesTheOption) {
+  const CacheGeometry geometry =
+      *MakeCacheGeometry(FlashConfig(), {.pages = std::numeric_limits<int32_t>::max()});
+  EXPECT_THAT(CacheStorage::InMainMemory(geometry),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("pages is 2147483647")));
 }
 
 }  // namespace

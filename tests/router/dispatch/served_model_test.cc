@@ -78,6 +78,16 @@ TEST_F(ServedModelTest, ErrorsNameTheFileAndTheField) {
   EXPECT_THAT(Load().status().ToString(), HasSubstr("tokenizer.json"));
 }
 
+// They open, and then fail to be read: an error, not an exception.
+TEST_F(ServedModelTest, DirectoriesInPlaceOfFilesAreErrorsThatNameThem) {
+  for (const char* name :
+       {"chat_prompts.json", "generation_config.json", "config.json", "tokenizer.json"}) {
+    fs::remove(directory_ / name);
+    fs::create_directory(directory_ / name);
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
+  }
+}
+
 TEST_F(ServedModelTest, RefusesATokenizerThatExceedsTheModel) {
   Write("config.json", R"({"vocab_size": 100})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument));

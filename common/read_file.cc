@@ -1,0 +1,23 @@
+#include "common/read_file.h"
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", path));
+  // By read() alone: iterators over the buffer let its exception out when the system's read fails.
+  std::string bytes;
+  std::string block(size_t{64} << 10, '\0');
+  while (stream.read(block.data(), static_cast<std::streamsize>(block.size())) ||
+         stream.gcount() > 0) {
+    bytes.append(block, 0, static_cast<size_t>(stream.gcount()));
+  }
+  if (stream.bad()) return absl::DataLossError(absl::StrCat("cannot read ", path));
+  return bytes;
+}
+
+}  // namespace baton

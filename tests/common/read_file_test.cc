@@ -1,0 +1,43 @@
+#include "common/read_file.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/testing/status_matchers.h"
+
+namespace baton {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+
+std::string Written(const std::string& bytes) {
+  const std::string path = ::testing::TempDir() + "/read_file_test";
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+TEST(ReadFileTest, GivesEveryByteOfAnyLength) {
+  for (const size_t length : {size_t{0}, size_t{1}, size_t{65536}, size_t{65537}}) {
+    std::string bytes(length, '\0');
+    for (size_t i = 0; i < length; ++i) bytes[i] = static_cast<char>(i * 31);
+    const auto read = ReadFile(Written(bytes));
+    ASSERT_THAT(read, IsOk());
+    EXPECT_EQ(*read, bytes);
+  }
+}
+
+TEST(ReadFileTest, NamesAFileThatIsMissing) {
+  EXPECT_THAT(ReadFile("/nowhere/tokenizer.json"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/tokenizer.json")));
+}
+
+// Opens, and then fails to be read: no exception may come out of that.
+TEST(ReadFileTest, NamesADirectory) {
+  EXPECT_THAT(ReadFile(::testing::TempDir()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(::testing::TempDir())));
+}
+
+}  // namespace
+}  // namespace baton
