@@ -62,7 +62,7 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   parser.Group("Process");
   parser
       .Add("http-threads", &config.http_threads,
-           "for connections, and as many for parsing and tokenizing")
+           "for connections, and as many each for tokenizing what comes over HTTP and gRPC")
       .Range(1, 256);
   parser.Add("log-level", &config.log_level, "least severe level that is logged")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"});

@@ -40,6 +40,12 @@ absl::Status CheckRange(const char* field, double value, double low, double high
       absl::StrCat("sampling.", field, " is ", value, ", expected ", low, " to ", high));
 }
 
+absl::Status CheckCount(const char* field, int count, size_t most) {
+  if (static_cast<size_t>(count) <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", count, " entries, at most ", most, " are allowed"));
+}
+
 absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& proto) {
   RequestedSampling sampling;
   if (proto.has_temperature()) sampling.temperature = proto.temperature();
@@ -51,12 +57,16 @@ absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& pr
   sampling.min_tokens = proto.min_tokens();
   sampling.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
   sampling.ignore_eos = proto.ignore_eos();
-  BATON_RETURN_IF_ERROR(CheckRange("temperature", sampling.temperature.value_or(1), 0, 2));
-  BATON_RETURN_IF_ERROR(CheckRange("top_p", sampling.top_p.value_or(1), 1e-6, 1));
-  BATON_RETURN_IF_ERROR(CheckRange("min_p", sampling.min_p.value_or(0), 0, 1));
-  BATON_RETURN_IF_ERROR(CheckRange("max_tokens", sampling.max_tokens.value_or(1), 1, INT32_MAX));
   BATON_RETURN_IF_ERROR(
-      CheckRange("min_tokens", sampling.min_tokens, 0, sampling.max_tokens.value_or(INT32_MAX)));
+      CheckRange("temperature", sampling.temperature.value_or(1), 0, kMaxTemperature));
+  BATON_RETURN_IF_ERROR(CheckRange("top_p", sampling.top_p.value_or(1), kMinTopP, 1));
+  BATON_RETURN_IF_ERROR(CheckRange("top_k", proto.top_k(), kMinTopK, kMaxTokens));
+  BATON_RETURN_IF_ERROR(CheckRange("min_p", sampling.min_p.value_or(0), 0, 1));
+  BATON_RETURN_IF_ERROR(CheckRange("max_tokens", sampling.max_tokens.value_or(1), 1, kMaxTokens));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("min_tokens", sampling.min_tokens, 0, sampling.max_tokens.value_or(kMaxTokens)));
+  BATON_RETURN_IF_ERROR(
+      CheckCount("sampling.stop_token_ids", proto.stop_token_ids_size(), kMaxStopTokenIds));
   return sampling;
 }
 
@@ -82,10 +92,7 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
       return absl::InvalidArgumentError("input is missing: prompt, chat or token_ids");
   }
   BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(proto.sampling()));
-  if (proto.stop_size() > static_cast<int>(kMaxStopStrings)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "stop has ", proto.stop_size(), " strings, at most ", kMaxStopStrings, " are allowed"));
-  }
+  BATON_RETURN_IF_ERROR(CheckCount("stop", proto.stop_size(), kMaxStopStrings));
   for (const std::string& stop : proto.stop()) {
     if (stop.empty()) return absl::InvalidArgumentError("stop holds an empty string");
     request.stop.push_back(stop);
@@ -168,6 +175,10 @@ class CallEnd {
     }
     if (ended) Cancel(*generation);
   }
+  bool ended() {
+    MutexLock lock(mutex_);
+    return ended_;
+  }
   void OnCallEnded() {
     std::shared_ptr<Generation> generation;
     {
@@ -190,26 +201,51 @@ class CallEnd {
 
 }  // namespace
 
+InferenceService::InferenceService(GenerationService* service, int threads, int max_waiting)
+    : service_(service), waiting_(static_cast<size_t>(max_waiting)) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] {
+      while (const std::optional<std::function<void()>> start = waiting_.Pop()) (*start)();
+    });
+  }
+}
+
+InferenceService::~InferenceService() {
+  waiting_.Close();
+  for (std::thread& thread : threads_) thread.join();
+}
+
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* proto) {
   auto call_end = std::make_shared<CallEnd>();
   std::shared_ptr<Writer> writer = Writer::Create(
       kMaxQueuedDeltas, [call_end](const absl::Status&) { call_end->OnCallEnded(); });
   absl::StatusOr<GenerationRequest> request = FromProto(*proto);
+  const auto refuse = [this, writer](const absl::Status& status) {
+    service_->CountRefused(Endpoint::kGrpcGenerate, status);
+    writer->Finish(status);
+  };
   if (!request.ok()) {
-    service_->CountRefused(Endpoint::kGrpcGenerate, request.status());
-    writer->Finish(request.status());
+    refuse(request.status());
     return writer->reactor();
   }
-  auto sink = std::make_shared<GrpcSink>(writer, request->id);
+  const Clock::TimePoint arrival = Clock::Real().Now();
   const std::chrono::nanoseconds timeout =
       rpc::RemainingTime(*context).value_or(std::chrono::nanoseconds::max());
-  const absl::StatusOr<std::shared_ptr<Generation>> generation =
-      service_->Start(*std::move(request), std::move(sink), timeout);
-  if (generation.ok()) {
-    call_end->Attach(*generation);
-  } else {
-    writer->Finish(generation.status());
+  std::function<void()> start = [this, writer, call_end, arrival, timeout,
+                                 asked = *std::move(request)]() mutable {
+    if (call_end->ended()) return;
+    auto sink = std::make_shared<GrpcSink>(writer, asked.id);
+    const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->Start(
+        std::move(asked), std::move(sink), timeout - (Clock::Real().Now() - arrival));
+    if (generation.ok()) {
+      call_end->Attach(*generation);
+    } else {
+      writer->Finish(generation.status());
+    }
+  };
+  if (!waiting_.TryPush(std::move(start))) {
+    refuse(absl::ResourceExhaustedError("too many requests wait to be tokenized"));
   }
   return writer->reactor();
 }

@@ -1,15 +1,24 @@
 #pragma once
 
+#include <functional>
+#include <thread>
+#include <vector>
+
 #include "baton/v1/inference.grpc.pb.h"
+#include "common/bounded_queue.h"
 #include "router/dispatch/generation_service.h"
 
 namespace baton::router {
 
-// baton.v1.Inference for clients that speak gRPC. Thread-safe.
+// baton.v1.Inference for clients that speak gRPC. Thread-safe. Requests are rendered and tokenized,
+// which takes a second a megabyte, by threads of its own: gRPC's serve all calls, workers' too.
 class InferenceService final : public v1::Inference::CallbackService {
  public:
-  // `service` must outlive this object and every call.
-  explicit InferenceService(GenerationService* service) : service_(service) {}
+  // `service` must outlive this object and every call. `threads` tokenize, and at most
+  // `max_waiting` requests wait for them; more are RESOURCE_EXHAUSTED.
+  InferenceService(GenerationService* service, int threads, int max_waiting);
+  // Every call must have ended.
+  ~InferenceService() override;
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -19,6 +28,8 @@ class InferenceService final : public v1::Inference::CallbackService {
 
  private:
   GenerationService* const service_;
+  BoundedQueue<std::function<void()>> waiting_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace baton::router

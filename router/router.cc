@@ -73,7 +73,7 @@ struct Router::Impl {
                  .request_timeout = config.request_timeout,
                  .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens)}),
         api(&service, &router_metrics),
-        inference(&service) {
+        inference(&service, config.http_threads, config.max_concurrent_requests) {
     environment.registry = &registry;
     environment.scorer = this->scorer.get();
     environment.decode = &decode_client;

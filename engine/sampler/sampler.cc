@@ -32,25 +32,36 @@ bool Sampler::Better(const Candidate& a, const Candidate& b) {
 int32_t Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
                         const SamplePoint& point) {
   CheckLogits(logits);
-  const auto collect = [&](bool may_end) {
-    candidates_.clear();
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const auto id = static_cast<int32_t>(i);
-      if (logits[i] == kMasked) continue;
-      if (!may_end && EndsSequence(id, params, point.eos_token_id)) continue;
-      candidates_.push_back({.logit = logits[i], .id = id});
-    }
-  };
   const bool may_end = point.generated >= params.min_tokens;
   if (may_end && params.temperature == 0) {  // the hot path copies nothing
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   }
-  collect(may_end);
-  if (candidates_.empty()) collect(true);
+  Collect(logits, params, point.eos_token_id, may_end);
+  if (candidates_.empty()) Collect(logits, params, point.eos_token_id, /*may_end=*/true);
   if (params.temperature == 0) {
     return std::min_element(candidates_.begin(), candidates_.end(), Better)->id;
   }
   return Draw(params, point.position);
+}
+
+// One pass over both lists: looking every id of the vocabulary up in the stop ids would make one
+// request cost a step of everybody.
+void Sampler::Collect(std::span<const float> logits, const SamplingParams& params,
+                      int32_t eos_token_id, bool may_end) {
+  masked_.clear();
+  if (!may_end) {
+    masked_ = params.stop_token_ids;
+    if (!params.ignore_eos) masked_.push_back(eos_token_id);
+    std::sort(masked_.begin(), masked_.end());
+  }
+  candidates_.clear();
+  auto next_masked = masked_.begin();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    while (next_masked != masked_.end() && *next_masked < id) ++next_masked;
+    if (next_masked != masked_.end() && *next_masked == id) continue;
+    if (logits[i] != kMasked) candidates_.push_back({.logit = logits[i], .id = id});
+  }
 }
 
 // Sorts only as far as the mass reaches: with a vocabulary of 129,280 a full sort for every token

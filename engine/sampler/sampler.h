@@ -37,10 +37,14 @@ class Sampler {
   };
   static bool Better(const Candidate& a, const Candidate& b);
 
+  // Every token that has a probability; without those that would end the sequence if it may not.
+  void Collect(std::span<const float> logits, const SamplingParams& params, int32_t eos_token_id,
+               bool may_end);
   int32_t Draw(const SamplingParams& params, int64_t position);
   void KeepTopP(float top_p);
 
   std::vector<Candidate> candidates_;
+  std::vector<int32_t> masked_;  // ascending
 };
 
 }  // namespace baton::engine

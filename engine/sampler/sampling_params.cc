@@ -27,6 +27,10 @@ absl::Status ValidateSamplingParams(const SamplingParams& params) {
     return refuse("min_tokens is ", params.min_tokens, ", must be at most max_tokens, which is ",
                   params.max_tokens);
   }
+  if (params.stop_token_ids.size() > kMaxStopTokenIds) {
+    return refuse("stop_token_ids is a list of ", params.stop_token_ids.size(), ", at most ",
+                  kMaxStopTokenIds, " are allowed");
+  }
   return absl::OkStatus();
 }
 

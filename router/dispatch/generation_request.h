@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/ids.h"
+#include "common/sampling_params.h"
 #include "router/chat/message.h"
 #include "router/chat/renderer.h"
 #include "router/metrics.h"
@@ -22,8 +24,15 @@ struct ChatInput {
   ReasoningEffort effort = ReasoningEffort::kNone;
 };
 
-// Unset fields take the model's defaults. Ranges are checked by the front end, which knows how its
-// clients name the fields.
+// What may be asked for, whichever front end a request comes by. They check it, since they know how
+// their clients name the fields.
+inline constexpr float kMaxTemperature = 2;
+inline constexpr float kMinTopP = 1e-6f;
+inline constexpr int32_t kMinTopK = -1;  // -1 and 0: off
+inline constexpr int32_t kMaxTokens = std::numeric_limits<int32_t>::max();
+inline constexpr size_t kMaxStopStrings = 16;
+
+// Unset fields take the model's defaults.
 struct RequestedSampling {
   std::optional<float> temperature;
   std::optional<float> top_p;
@@ -32,11 +41,9 @@ struct RequestedSampling {
   std::optional<uint64_t> seed;
   std::optional<uint32_t> max_tokens;
   uint32_t min_tokens = 0;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> stop_token_ids;  // at most kMaxStopTokenIds
   bool ignore_eos = false;
 };
-
-inline constexpr size_t kMaxStopStrings = 16;
 
 struct GenerationRequest {
   RequestId id;

@@ -11,7 +11,6 @@
 namespace baton::router {
 namespace {
 
-constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 // Of POST /v1/completions when the client names none, as in OpenAI's API.
 constexpr uint32_t kDefaultCompletionTokens = 16;
 
@@ -46,11 +45,9 @@ bool ReadTokenIds(const Json& list, std::vector<int32_t>* ids) {
 }
 
 void ReadSampling(FieldReader& fields, RequestedSampling* sampling) {
-  constexpr double kMaxTemperature = 2;
-  constexpr double kSmallestTopP = 1e-6;
   fields.Float("temperature", 0, kMaxTemperature, &sampling->temperature);
-  fields.Float("top_p", kSmallestTopP, 1, &sampling->top_p);
-  fields.Integer("top_k", -1, kMaxTokens, &sampling->top_k);  // -1 and 0: off
+  fields.Float("top_p", kMinTopP, 1, &sampling->top_p);
+  fields.Integer("top_k", kMinTopK, kMaxTokens, &sampling->top_k);
   if (sampling->top_k == -1) sampling->top_k = 0;
   fields.Float("min_p", 0, 1, &sampling->min_p);
   fields.Integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
@@ -63,6 +60,9 @@ void ReadSampling(FieldReader& fields, RequestedSampling* sampling) {
   if (stop_ids != nullptr &&
       (!stop_ids->is_array() || !ReadTokenIds(*stop_ids, &sampling->stop_token_ids))) {
     fields.Fail("stop_token_ids", "must be a list of token ids");
+  } else if (sampling->stop_token_ids.size() > kMaxStopTokenIds) {
+    fields.Fail("stop_token_ids", absl::StrCat("has ", sampling->stop_token_ids.size(),
+                                               " ids, at most ", kMaxStopTokenIds, " are allowed"));
   }
 }
 

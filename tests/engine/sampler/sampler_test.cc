@@ -200,6 +200,17 @@ TEST(SamplerTest, StopIdsOutsideTheVocabularyHaveNoEffect) {
   EXPECT_EQ(SampleAt({1.0f, 0.0f, 3.0f}, params, 0), 2);
 }
 
+// In any order and more than once; at the size of the real vocabulary, where looking every id up in
+// the list would take seconds a token.
+TEST(SamplerTest, ManyStopIdsCostLittle) {
+  constexpr int32_t kVocabulary = 129280;
+  const std::vector<float> logits(kVocabulary, 0.0f);
+  SamplingParams params{.temperature = 0, .max_tokens = 9, .min_tokens = 1, .ignore_eos = true};
+  for (int32_t id = kVocabulary - 2; id >= 0; --id) params.stop_token_ids.push_back(id);
+  params.stop_token_ids.push_back(0);
+  EXPECT_EQ(SampleAt(logits, params, 0), kVocabulary - 1);
+}
+
 TEST(SamplerDeathTest, RefusesLogitsThatNoForwardPassMayProduce) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const SamplingParams greedy{.temperature = 0};

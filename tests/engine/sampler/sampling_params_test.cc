@@ -16,6 +16,8 @@ TEST(SamplingParamsTest, AcceptsDefaultsAndTheEndsOfEveryRange) {
   EXPECT_THAT(ValidateSamplingParams({}), IsOk());
   EXPECT_THAT(ValidateSamplingParams({.temperature = 0, .top_p = 1e-30f, .min_p = 1}), IsOk());
   EXPECT_THAT(ValidateSamplingParams({.max_tokens = 5, .min_tokens = 5}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.stop_token_ids = std::vector<int32_t>(kMaxStopTokenIds, 7)}),
+              IsOk());
 }
 
 TEST(SamplingParamsTest, NamesTheFieldThatIsOutOfRange) {
@@ -37,6 +39,7 @@ TEST(SamplingParamsTest, NamesTheFieldThatIsOutOfRange) {
       {{.min_p = nan}, "min_p"},
       {{.max_tokens = 0}, "max_tokens"},
       {{.max_tokens = 2, .min_tokens = 3}, "min_tokens"},
+      {{.stop_token_ids = std::vector<int32_t>(kMaxStopTokenIds + 1, 7)}, "stop_token_ids"},
   };
   for (const auto& c : cases) {
     EXPECT_THAT(ValidateSamplingParams(c.params),

@@ -103,6 +103,16 @@ struct BadField {
   const char* param;
 };
 
+TEST(RequestTest, StopTokenIdsAreLimitedInNumber) {
+  const auto with = [](size_t ids) {
+    std::string list = "5";
+    for (size_t i = 1; i < ids; ++i) list += ",5";
+    return Chat(R"("stop_token_ids":[)" + list + "]");
+  };
+  EXPECT_THAT(Ok(with(kMaxStopTokenIds)).sampling.stop_token_ids, SizeIs(kMaxStopTokenIds));
+  EXPECT_THAT(Error(with(kMaxStopTokenIds + 1)).message, HasSubstr("stop_token_ids has 1025 ids"));
+}
+
 class BadChatField : public ::testing::TestWithParam<BadField> {};
 
 TEST_P(BadChatField, IsA400ThatNamesIt) {

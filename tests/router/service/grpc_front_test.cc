@@ -110,6 +110,31 @@ TEST_F(GrpcFrontTest, ErrorsAreStatusesThatNameTheField) {
                                        HasSubstr("chat.messages[0].role")));
 }
 
+TEST_F(GrpcFrontTest, LimitsAreThoseOfTheHttpFront) {
+  StartReady();
+  v1::GenerateRequest request;
+  request.set_prompt("x");
+  request.mutable_sampling()->set_max_tokens(1);
+  request.mutable_sampling()->set_top_p(kMinTopP);
+  request.mutable_sampling()->set_top_k(kMinTopK);
+  for (size_t i = 0; i < kMaxStopStrings; ++i) request.add_stop("stop");
+  for (size_t i = 0; i < kMaxStopTokenIds; ++i) {
+    request.mutable_sampling()->add_stop_token_ids(5);
+  }
+  EXPECT_THAT(Generate(request).status, baton::testing::IsOk());
+
+  const auto expect_refused = [&](const std::string& field, auto change) {
+    v1::GenerateRequest beyond = request;
+    change(beyond);
+    EXPECT_THAT(Generate(beyond).status,
+                baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(field)));
+  };
+  expect_refused("stop has 17", [](auto& beyond) { beyond.add_stop("stop"); });
+  expect_refused("stop_token_ids has 1025",
+                 [](auto& beyond) { beyond.mutable_sampling()->add_stop_token_ids(5); });
+  expect_refused("top_k", [](auto& beyond) { beyond.mutable_sampling()->set_top_k(-2); });
+}
+
 TEST_F(GrpcFrontTest, ACancelledCallCancelsTheWorker) {
   decode_.pop_back();
   decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest&) {
