@@ -180,7 +180,6 @@ int64_t Engine::prefix_pages_evicted() const { return impl_->ledger.prefix_pages
 absl::Status Engine::AuditCache() const { return impl_->ledger.Audit(); }
 const ModelConfig& Engine::model_config() const { return impl_->model->config(); }
 const CacheGeometry& Engine::geometry() const { return impl_->geometry(); }
-const EngineOptions& Engine::options() const { return impl_->options; }
 int64_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
 
 std::vector<std::pair<std::string, std::string>> Engine::semantics() const {

@@ -102,7 +102,6 @@ class Engine {
   absl::Status AuditCache() const;
   const ModelConfig& model_config() const;
   const CacheGeometry& geometry() const;
-  const EngineOptions& options() const;
   // Longest prompt + output a sequence can have here: context of the model or all pages. A sequence
   // that reaches it is finished with kLength.
   int64_t max_sequence_tokens() const;

@@ -11,7 +11,9 @@ constexpr int kMaxCrashRetries = 1;
 std::optional<RetryReason> Classify(const AttemptFailure& failure) {
   switch (failure.status.code()) {
     case absl::StatusCode::kUnavailable:
-      return RetryReason::kCrash;
+      // A decode worker that says so itself is not gone: it drains, or shuts down.
+      return failure.detail && failure.detail->leg == FailedLeg::kDecode ? RetryReason::kBusy
+                                                                         : RetryReason::kCrash;
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
       // gRPC's words for a stream that was reset under it. A worker that says so itself means it.

@@ -21,7 +21,7 @@ constexpr auto LabelValues(FailedLeg) {
 
 enum class RetryReason {
   kCrash,      // the worker or the way to it is gone; the request itself may be what kills it
-  kBusy,       // it refused for want of room
+  kBusy,       // it refused, for want of room or because it drains
   kTransient,  // a hand-off was disturbed: another try may well succeed
 };
 constexpr auto LabelValues(RetryReason) {
@@ -62,7 +62,6 @@ class AttemptTracker {
   Decision OnFailure(const AttemptFailure& failure);
 
   uint32_t attempts() const { return attempts_; }
-  bool committed() const { return committed_; }
 
   // Workers that this request failed on. A disturbed hand-off is no reason to shun a worker for
   // good: with `tolerant` those are left out.

@@ -5,12 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "boost/asio/buffer.hpp"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/detached.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/redirect_error.hpp"
 #include "boost/asio/use_awaitable.hpp"
-#include "boost/asio/write.hpp"
 #include "boost/beast/http.hpp"
 
 namespace baton::router {
@@ -244,15 +244,20 @@ asio::awaitable<bool> Connection::WriteParts(Exchange::Parts& parts, bool chunke
   co_return bytes.empty() || co_await WriteRaw(std::move(bytes));
 }
 
+// Written piece by piece, here and in WriteRaw: the timeout is for a client that takes nothing, not
+// for one that takes a long answer slowly.
 asio::awaitable<bool> Connection::WriteWhole(const HttpResponse& response, bool keep_alive) {
   http::response<http::string_body> message(static_cast<http::status>(response.status), 11);
   SetHeaders(response, message);
   message.keep_alive(keep_alive);
   message.body() = response.body;
   message.prepare_payload();
-  Arm(context_->options->write_timeout);
+  http::response_serializer<http::string_body> serializer(message);
   error_code error;
-  co_await http::async_write(socket_, message, Into(error));
+  while (!error && !serializer.is_done()) {
+    Arm(context_->options->write_timeout);
+    co_await http::async_write_some(socket_, serializer, Into(error));
+  }
   Disarm();
   co_return !error;
 }
@@ -272,9 +277,11 @@ asio::awaitable<bool> Connection::WriteHead(const HttpResponse& head, bool chunk
 }
 
 asio::awaitable<bool> Connection::WriteRaw(std::string bytes) {
-  Arm(context_->options->write_timeout);
   error_code error;
-  co_await asio::async_write(socket_, asio::buffer(bytes), Into(error));
+  for (size_t written = 0; !error && written < bytes.size();) {
+    Arm(context_->options->write_timeout);
+    written += co_await socket_.async_write_some(asio::buffer(bytes) + written, Into(error));
+  }
   Disarm();
   co_return !error;
 }

@@ -64,10 +64,39 @@ absl::Status NoneReady(const Snapshot& snapshot, WorkerRole role, const RouteQue
       query.avoid.empty() ? "" : ", and this request failed on some of them already"));
 }
 
-absl::Status TooLong(const Snapshot& snapshot, const RouteQuery& query) {
-  return absl::OutOfRangeError(absl::StrCat(
-      "the longest context is ", LongestContext(snapshot), " tokens; the request has ",
-      query.prompt_tokens, " in the prompt and asks for up to ", query.new_tokens, " more"));
+// What the request takes of a worker's context: a prefill worker samples one token.
+uint64_t ContextTokens(WorkerRole role, const RouteQuery& query) {
+  return uint64_t{query.prompt_tokens} + (role == WorkerRole::kPrefill ? 1 : query.new_tokens);
+}
+
+void DropTooSmall(std::vector<const Worker*>& workers, WorkerRole role, const RouteQuery& query) {
+  std::erase_if(workers, [&](const Worker* worker) {
+    return worker->max_context_tokens != 0 &&
+           ContextTokens(role, query) > worker->max_context_tokens;
+  });
+}
+
+// The longest context that a ready worker offers; 0 when none is ready or one has no limit.
+uint32_t Longest(const Snapshot& snapshot, WorkerRole role) {
+  uint32_t longest = 0;
+  for (const Worker& worker : snapshot.workers) {
+    if (worker.role == role && worker.ready) {
+      if (worker.max_context_tokens == 0) return 0;
+      longest = std::max(longest, worker.max_context_tokens);
+    }
+  }
+  return longest;
+}
+
+// Of the workers that can be used none is large enough.
+absl::Status TooLong(const Snapshot& snapshot, WorkerRole role, const RouteQuery& query) {
+  const uint32_t longest = Longest(snapshot, role);
+  const bool fits_another = longest == 0 || ContextTokens(role, query) <= longest;
+  if (fits_another) return NoneReady(snapshot, role, query);
+  return absl::OutOfRangeError(
+      absl::StrCat("the longest context of a ", WorkerRoleName(role), " worker is ", longest,
+                   " tokens; the request has ", query.prompt_tokens,
+                   " in the prompt and asks for up to ", query.new_tokens, " more"));
 }
 
 }  // namespace
@@ -79,16 +108,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy) {
       absl::StrCat("policy is '", policy, "', expected round-robin or least-loaded"));
 }
 
-uint32_t LongestContext(const Snapshot& snapshot) {
-  uint32_t longest = 0;
-  for (const Worker& worker : snapshot.workers) {
-    if (worker.role == WorkerRole::kDecode && worker.ready) {
-      if (worker.max_context_tokens == 0) return 0;
-      longest = std::max(longest, worker.max_context_tokens);
-    }
-  }
-  return longest;
-}
+uint32_t LongestContext(const Snapshot& snapshot) { return Longest(snapshot, WorkerRole::kDecode); }
 
 absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& query,
                                   const Scorer& scorer) {
@@ -97,6 +117,8 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
   const bool split = snapshot.prefill_is_split;
   std::vector<const Worker*> prefills = Usable(snapshot, WorkerRole::kPrefill, query);
   if (split && prefills.empty()) return NoneReady(snapshot, WorkerRole::kPrefill, query);
+  DropTooSmall(prefills, WorkerRole::kPrefill, query);
+  if (split && prefills.empty()) return TooLong(snapshot, WorkerRole::kPrefill, query);
 
   if (split) {
     std::erase_if(decodes, [&](const Worker* decode) {
@@ -109,11 +131,8 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
           "no ready prefill worker has the semantics hash of a ready decode worker");
     }
   }
-  std::erase_if(decodes, [&](const Worker* decode) {
-    return decode->max_context_tokens != 0 &&
-           uint64_t{query.prompt_tokens} + query.new_tokens > decode->max_context_tokens;
-  });
-  if (decodes.empty()) return TooLong(snapshot, query);
+  DropTooSmall(decodes, WorkerRole::kDecode, query);
+  if (decodes.empty()) return TooLong(snapshot, WorkerRole::kDecode, query);
 
   Route route;
   DropCooling(decodes, query.now);

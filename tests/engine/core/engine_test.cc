@@ -47,7 +47,8 @@ TEST_F(EngineTest, RefusesPromptsThatItCannotServe) {
   EXPECT_THAT(refusal({}, Greedy(1)), invalid("prompt is empty"));
   EXPECT_THAT(refusal({5, 1024}, Greedy(1)), invalid("prompt token 1 is 1024"));
   EXPECT_THAT(refusal({-1}, Greedy(1)), invalid("prompt token 0 is -1"));
-  EXPECT_THAT(refusal(TestPrompt(24 * 128), Greedy(1)), invalid("exceeds the 3072"));
+  EXPECT_THAT(refusal(TestPrompt(24 * 128), Greedy(1)),
+              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("exceeds the 3072")));
   EXPECT_THAT(refusal({5}, {.top_p = 0}), invalid("top_p"));
   EXPECT_THAT(engine_->NewSequence({5, 6}, Greedy(1), 1).status(), invalid("reserve_tokens is 1"));
 }

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
     Codes, RetryRules,
     ::testing::Values(
         Case{absl::StatusCode::kUnavailable, false, true, RetryReason::kCrash, true},
-        Case{absl::StatusCode::kUnavailable, true, true, RetryReason::kCrash, true},
+        Case{absl::StatusCode::kUnavailable, true, true, RetryReason::kBusy, false},
         // The transport's words for a stream that broke, but a worker's own verdict if it has one.
         Case{absl::StatusCode::kInternal, false, true, RetryReason::kCrash, true},
         Case{absl::StatusCode::kInternal, true, false, RetryReason::kCrash, false},
@@ -66,6 +66,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{absl::StatusCode::kFailedPrecondition, true, false, RetryReason::kCrash, false},
         Case{absl::StatusCode::kOutOfRange, true, false, RetryReason::kCrash, false},
         Case{absl::StatusCode::kUnimplemented, false, false, RetryReason::kCrash, false}));
+
+TEST(AttemptTrackerTest, ARollingRestartIsNoRowOfCrashes) {
+  AttemptTracker tracker(4);
+  for (int i = 0; i < 3; ++i) {
+    tracker.Begin(kDecode);
+    EXPECT_TRUE(
+        tracker.OnFailure(Failure(absl::StatusCode::kUnavailable, FailedLeg::kDecode, kDecode))
+            .retry);
+  }
+}
 
 TEST(AttemptTrackerTest, BlamesTheWorkerThatTheDetailNames) {
   AttemptTracker tracker(2);

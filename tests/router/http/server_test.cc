@@ -244,6 +244,32 @@ TEST_F(HttpServerTest, AClientThatTakesNothingIsGivenUp) {
   EXPECT_TRUE(handler_.WaitForDisconnect());
 }
 
+// The answer takes longer than the timeout, no part of it does.
+TEST_F(HttpServerTest, AClientThatTakesALongAnswerSlowlyGetsAllOfIt) {
+  Start({.write_timeout = milliseconds(300)});
+  constexpr int kParts = 40;
+  std::string body;
+  for (int i = 0; i < kParts; ++i) body += std::string(1 << 20, 'x') + "N";
+  for (const bool streamed : {false, true}) {
+    HttpClient client(port());
+    client.SendRequest("POST", "/hold", "x");
+    std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+    ASSERT_NE(reply, nullptr);
+    if (streamed) {
+      reply->StartStream({});
+      reply->Write(body);
+      reply->Finish();
+    } else {
+      reply->Respond({.body = body});
+    }
+    EXPECT_EQ(client.ReadHead().status, 200);
+    for (int i = 0; i < kParts; ++i) {
+      ASSERT_NE(client.ReadUntil("N"), "") << "part " << i << (streamed ? ", streamed" : "");
+      std::this_thread::sleep_for(milliseconds(15));
+    }
+  }
+}
+
 TEST_F(HttpServerTest, TooLargeABodyIs413WhetherAnnouncedOrChunked) {
   Start({.max_body_bytes = 1000});
   const HttpClient::Response announced = Fetch(port(), "POST", "/echo", std::string(5 << 20, 'x'));

@@ -119,17 +119,33 @@ TEST(RouteTest, CoolingWorkersServeOnlyWhenThereAreNoOthers) {
 
 TEST(RouteTest, TellsATooLongRequestFromAMissingWorker) {
   Snapshot snapshot = TwoAndTwo();
+  snapshot.workers[0].max_context_tokens = snapshot.workers[1].max_context_tokens = 5000;
   snapshot.workers[3].max_context_tokens = 2000;
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 999, .new_tokens = 1}), "d0: p0 p1");
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1000, .new_tokens = 1}), "d1: p0 p1");
   const std::string too_long = Choice(snapshot, {.prompt_tokens = 1999, .new_tokens = 2});
-  EXPECT_THAT(too_long, HasSubstr("OUT_OF_RANGE: the longest context is 2000"));
+  EXPECT_THAT(too_long, HasSubstr("OUT_OF_RANGE: the longest context of a decode worker is 2000"));
   EXPECT_THAT(too_long, HasSubstr("1999"));
   EXPECT_EQ(LongestContext(snapshot), 2000u);
+  // The worker that is large enough is there; it only is not for this request any more.
+  const std::vector<WorkerId> failed = {{"d1", 7}};
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1500, .avoid = failed}), HasSubstr("UNAVAILABLE"));
+}
+
+TEST(RouteTest, PrefillWorkersWithoutRoomForThePromptAreNotAsked) {
+  Snapshot snapshot = TwoAndTwo();
+  snapshot.workers[0].max_context_tokens = 500;
+  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 499, .new_tokens = 400}), "d0: p0 p1")
+      << "they compute one token only";
+  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 500}), "d0: p1");
+  snapshot.workers[1].max_context_tokens = 600;
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 600}),
+              HasSubstr("OUT_OF_RANGE: the longest context of a prefill worker is 600"));
 }
 
 TEST(RouteTest, AWorkerThatReportsNoContextLimitTakesAnyLength) {
   Snapshot snapshot = TwoAndTwo();
+  snapshot.workers[0].max_context_tokens = snapshot.workers[1].max_context_tokens = 0;
   snapshot.workers[2].max_context_tokens = 0;
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1u << 30, .new_tokens = 1u << 30}), "d0: p0 p1");
   EXPECT_EQ(LongestContext(snapshot), 0u);
