@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 
-// Who may wait on this decode worker. Pure; the engine thread's.
+// Who may wait on this decode worker. Pure; its owner locks it.
 //
 // A request waits from admission until its sequence runs. Waiting requests are bounded in all, and
 // per prefill worker: one that is stuck fills its own quota, not the queue.

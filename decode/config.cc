@@ -21,13 +21,14 @@ void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
       .Unit("tokens");
   parser.Add("accept-timeout", &config.accept_timeout,
              "how long a prefill worker may take to accept a request before the next is asked");
-  parser.Add("queue-timeout", &config.queue_timeout,
-             "how long a request may wait for prefill and pages");
+  parser.Add(
+      "queue-timeout", &config.queue_timeout,
+      "how long a request may wait for prefill and pages, or see no progress of its prefill");
   parser.Add("handoff-timeout", &config.handoff_timeout,
              "how long a computed hand-off may make no progress");
   parser
       .Add("growth-tokens", &config.growth_tokens,
-           "output tokens that pages are reserved for at a time")
+           "output tokens that pages are reserved for when a sequence is admitted")
       .Range(1, 1 << 20)
       .Unit("tokens");
   parser.Add("transports", &config.transports,

@@ -27,7 +27,7 @@ struct DecodeConfig {
   std::chrono::nanoseconds handoff_timeout = std::chrono::seconds(10);
 
   // Affects performance.
-  int64_t growth_tokens = 256;  // output tokens that pages are reserved for at a time
+  int64_t growth_tokens = 256;  // output tokens with pages reserved on admission
 };
 
 // `config` must outlive `parser`.

@@ -8,6 +8,13 @@
 #include "spdlog/spdlog.h"
 
 namespace baton::decode {
+namespace {
+
+// What prefill workers are given beyond a request's own deadline, so that it is the caller's end
+// that counts and not theirs, which would be their fault.
+constexpr std::chrono::seconds kDeadlineSlack{1};
+
+}  // namespace
 
 Decoder::Decoder(const DecoderOptions& options, engine::Engine& engine,
                  kvtransfer::Receiver& receiver, PrefillClient& prefill, WorkerMetrics& metrics)
@@ -44,6 +51,7 @@ absl::StatusOr<Decoder::Id> Decoder::Submit(GenerateRequest submitted) {
   fresh.sampling = std::move(submitted.sampling);
   fresh.stream = std::move(submitted.stream);
   fresh.admitted_at = clock_.Now();
+  if (submitted.timeout) fresh.deadline = fresh.admitted_at + *submitted.timeout;
 
   Id id = 0;
   {
@@ -101,7 +109,7 @@ void Decoder::AskPeer(Request& request) {
   request.asked_at = clock_.Now();
   request.served.prefill = peer;
   const Id id = request.id;
-  const uint32_t number = ++request.call_number;
+  const uint64_t number = request.call_number = ++last_call_;
   const auto current = [this, id, number](std::function<void(Request&)> event) {
     PostFor(id, [number, event = std::move(event)](Request& asked) {
       if (asked.call_number == number) event(asked);
@@ -122,7 +130,8 @@ void Decoder::AskPeer(Request& request) {
     current([this, done](Request& asked) { OnFinished(asked, done); });
   };
   // The pass keeps this object until the call can say nothing more.
-  events.on_end = [this, current, pass = request.pass](absl::Status status) {
+  events.on_end = [this, current, number, pass = request.pass](absl::Status status) {
+    loop_.Post([this, number] { closing_calls_.erase(number); });
     current([this, status = std::move(status)](Request& asked) {
       if (asked.state.phase() == Phase::kPrefilling && !asked.state.accepted()) {
         OnRefused(asked, status);
@@ -131,15 +140,17 @@ void Decoder::AskPeer(Request& request) {
       }
     });
   };
-  request.call = prefill_.Open(
-      peer, {.attempt = request.attempt, .prompt = request.prompt, .sampling = request.sampling},
-      std::move(events));
+  PrefillOpen open{
+      .attempt = request.attempt, .prompt = request.prompt, .sampling = request.sampling};
+  if (request.deadline) open.timeout = *request.deadline - request.asked_at + kDeadlineSlack;
+  request.call = prefill_.Open(peer, std::move(open), std::move(events));
 }
 
 void Decoder::OnRefused(Request& request, absl::Status why) {
   spdlog::info("attempt {}: prefill worker {} does not take it: {}", request.attempt.ToString(),
                request.served.prefill.address, why.ToString());
-  // A request that is at fault itself is so everywhere.
+  // A request that is at fault itself is so everywhere. One that is too long here (OUT_OF_RANGE)
+  // may fit a worker with more pages.
   size_t next = request.candidates.size();
   if (!absl::IsInvalidArgument(why)) {
     MutexLock lock(mutex_);
@@ -260,6 +271,8 @@ void Decoder::End(Request& request) {
   if (!status.ok()) {
     if (request.state.landing_open()) receiver_.Abort(request.attempt, status);
     if (request.call != nullptr) request.call->Cancel();
+  } else if (request.call != nullptr) {
+    closing_calls_[request.call_number] = {.call = request.call, .since = clock_.Now()};
   }
   Release(request);
 }
@@ -292,30 +305,39 @@ void Decoder::Unassign(Request& request) {
 
 void Decoder::Tick() {
   loop_.Post([this, now = clock_.Now()] {
-    CountFrames();
+    metrics_.CountFrames(receiver_.stats().frames_by_verdict);
     std::vector<Id> ids;
     for (const auto& [id, request] : requests_) ids.push_back(id);
     for (const Id id : ids) {
       if (Request* request = Find(id)) CheckDeadlines(*request, now);
     }
+    for (const auto& [number, closing] : closing_calls_) {
+      if (now - closing.since > options_.handoff_timeout) closing.call->Cancel();
+    }
   });
+}
+
+// Keepalive notices a prefill worker that is gone, but not one that stands still.
+void Decoder::CheckLanding(Request& request, Clock::TimePoint now) {
+  const bool computed = request.prefilled.has_value();
+  const Clock::Duration patience = computed ? options_.handoff_timeout : options_.queue_timeout;
+  const int64_t bytes = receiver_.received_bytes(request.attempt);
+  if (bytes != request.landed_bytes) {
+    request.landed_bytes = bytes;
+    request.progress_at = now;
+  } else if (now - request.progress_at > patience) {
+    Apply(request,
+          request.state.OnEnd(absl::UnavailableError(absl::StrCat(
+                                  computed ? "hand-off" : "prefill", " made no progress for ",
+                                  Seconds(patience), " s at ", bytes, " bytes")),
+                              computed ? Leg::kTransfer : Leg::kPrefill));
+  }
 }
 
 void Decoder::CheckDeadlines(Request& request, Clock::TimePoint now) {
   const Phase phase = request.state.phase();
   if (phase == Phase::kLanding) {
-    if (!request.prefilled) return;  // still computed; keepalive watches the prefill worker
-    const int64_t bytes = receiver_.received_bytes(request.attempt);
-    if (bytes != request.landed_bytes) {
-      request.landed_bytes = bytes;
-      request.progress_at = now;
-    } else if (now - request.progress_at > options_.handoff_timeout) {
-      Apply(request,
-            request.state.OnEnd(absl::UnavailableError(absl::StrCat(
-                                    "hand-off made no progress for ",
-                                    Seconds(options_.handoff_timeout), " s at ", bytes, " bytes")),
-                                Leg::kTransfer));
-    }
+    CheckLanding(request, now);
     return;
   }
   if (!request.waiting || request.sequence != nullptr) return;
@@ -349,6 +371,7 @@ void Decoder::Stop(const absl::Status& why) {
       std::vector<Request*> all;
       for (const auto& [id, request] : requests_) all.push_back(request.get());
       for (Request* request : all) Apply(*request, request->state.OnEnd(why));
+      for (const auto& [number, closing] : closing_calls_) closing.call->Cancel();
     });
   } while (!gate_.WaitEmpty(std::chrono::seconds(1)));
   loop_.Run([] {});  // whoever left the gate last has left requests_ too

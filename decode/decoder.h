@@ -14,6 +14,7 @@
 #include "common/gate.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/worker_load.h"
 #include "common/worker_metrics.h"
 #include "decode/admission.h"
 #include "decode/prefill_client.h"
@@ -59,6 +60,7 @@ struct GenerateRequest {
   SamplingParams sampling;
   std::vector<Peer> prefill_workers;  // best first; empty: compute the prompt here
   std::shared_ptr<TokenStream> stream;
+  std::optional<Clock::Duration> timeout = {};  // what is left for all of it, if it is limited
 };
 
 struct DecoderOptions {
@@ -83,8 +85,8 @@ class Decoder final : public engine::EngineClient {
   // Drain first, or call Stop: no request may be left.
   ~Decoder() override;
 
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, INVALID_ARGUMENT for
-  // what Engine::CheckRequest refuses; the stream is not used then.
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, or what
+  // Engine::CheckRequest says; the stream is not used then.
   absl::StatusOr<Id> Submit(GenerateRequest request);
   // Unknown requests: no effect.
   void Cancel(Id id, absl::Status why);
@@ -114,7 +116,7 @@ class Decoder final : public engine::EngineClient {
     bool waiting = true;                  // counted by admission_
     std::optional<std::string> assigned;  // prefill worker whose quota it takes
     std::shared_ptr<PrefillCall> call;
-    uint32_t call_number = 0;  // events of earlier calls mean nothing
+    uint64_t call_number = 0;  // events of earlier calls mean nothing
     Incarnation sender = 0;
     std::optional<PrefillDone> prefilled;
     std::unique_ptr<engine::Sequence> sequence;
@@ -123,6 +125,7 @@ class Decoder final : public engine::EngineClient {
     ServedFigures served;
     int64_t landed_bytes = 0;  // when progress was seen last, at progress_at
 
+    std::optional<Clock::TimePoint> deadline;
     Clock::TimePoint admitted_at;
     Clock::TimePoint asked_at;
     Clock::TimePoint asked_pages_at;
@@ -130,6 +133,12 @@ class Decoder final : public engine::EngineClient {
     Clock::TimePoint running_at;
     Clock::TimePoint progress_at;
     std::shared_ptr<Gate::Pass> pass;  // shared with the events of its calls
+  };
+
+  // A hand-off that is complete here: the prefill worker has been told and is to end the call.
+  struct ClosingCall {
+    std::shared_ptr<PrefillCall> call;
+    Clock::TimePoint since;
   };
 
   std::vector<engine::StepItem> PlanStep() override;
@@ -149,6 +158,7 @@ class Decoder final : public engine::EngineClient {
   void StopWaiting(Request& request);
   void Unassign(Request& request);
   void CheckDeadlines(Request& request, Clock::TimePoint now);
+  void CheckLanding(Request& request, Clock::TimePoint now);
   Request* Find(Id id);
   void PostFor(Id id, std::function<void(Request&)> event);
 
@@ -156,11 +166,10 @@ class Decoder final : public engine::EngineClient {
   void ServePageQueue();
   absl::Status Reserve(Request& request);
   void Grant(Request& request);
-  std::vector<Request*> GrowOrPreempt();
+  bool GrowOrPreempt(std::vector<engine::StepItem>& items);
   void Preempt(Request& request);
   void AddLocalChunks(std::vector<engine::StepItem>& items);
   void Publish();
-  void CountFrames();
 
   const DecoderOptions options_;
   engine::Engine& engine_;
@@ -170,11 +179,12 @@ class Decoder final : public engine::EngineClient {
   const Clock& clock_;
   const CacheLayout layout_;
   engine::StepMetrics step_metrics_;
-  kvtransfer::ReceiverStats counted_;  // what the frame counters have seen
   Gate gate_;
 
   std::map<Id, std::unique_ptr<Request>> requests_;
   std::map<Id, Request*> page_queue_;  // who waits for pages, oldest first
+  uint64_t last_call_ = 0;
+  std::map<uint64_t, ClosingCall> closing_calls_;  // by call_number
   absl::flat_hash_map<const engine::Sequence*, Request*> by_sequence_;
 
   mutable Mutex mutex_;

@@ -14,37 +14,44 @@ namespace baton::decode {
 
 std::vector<engine::StepItem> Decoder::PlanStep() {
   std::vector<engine::StepItem> items;
-  for (Request* request : GrowOrPreempt()) items.push_back({request->sequence.get(), 0});
-  ServePageQueue();
+  const bool all_run = GrowOrPreempt(items);
+  if (all_run) ServePageQueue();
   AddLocalChunks(items);
   Publish();
   step_metrics_.OnPlanned(items);
   return items;
 }
 
-// Running sequences whose pages suffice for the next step, after the youngest have made room.
-std::vector<Decoder::Request*> Decoder::GrowOrPreempt() {
-  std::vector<Request*> running;
+// Running sequences whose pages suffice for the next step, after the youngest have made room. False
+// when some skip it: free pages are theirs then.
+bool Decoder::GrowOrPreempt(std::vector<engine::StepItem>& items) {
+  std::vector<Request*> holders;
   std::vector<engine::GrowthCandidate> candidates;
   for (const auto& [id, request] : requests_) {
-    if (request->state.phase() != Phase::kRunning) continue;
+    if (request->sequence == nullptr) continue;
     const engine::Sequence& sequence = *request->sequence;
+    const Phase phase = request->state.phase();
     const int64_t held = engine_.geometry().PagesFor(sequence.reserved_tokens());
-    const int64_t needed = engine_.geometry().PagesFor(engine_.PositionsAfterDecode(sequence));
-    running.push_back(request.get());
-    candidates.push_back(
-        {.admitted = id, .pages_held = held, .pages_needed = std::max<int64_t>(needed - held, 0)});
+    int64_t needed = 0;
+    if (phase == Phase::kRunning) {
+      needed = engine_.geometry().PagesFor(engine_.PositionsAfterDecode(sequence)) - held;
+    }
+    holders.push_back(request.get());
+    candidates.push_back({.admitted = id,
+                          .pages_held = held,
+                          .pages_needed = std::max<int64_t>(needed, 0),
+                          .pinned = phase != Phase::kRunning && phase != Phase::kLocal});
   }
   const engine::GrowthPlan plan = engine::PlanGrowth(candidates, engine_.usage().pages_free);
-  for (const size_t i : plan.preempt) Preempt(*running[i]);
-  std::vector<Request*> run;
+  for (const size_t i : plan.preempt) Preempt(*holders[i]);
   for (const size_t i : plan.run) {
-    engine::Sequence& sequence = *running[i]->sequence;
+    if (holders[i]->state.phase() != Phase::kRunning) continue;
+    engine::Sequence& sequence = *holders[i]->sequence;
     const absl::Status grown = engine_.Grow(sequence, engine_.PositionsAfterDecode(sequence));
     BATON_CHECK(grown.ok()) << grown.ToString();
-    run.push_back(running[i]);
+    items.push_back({&sequence, 0});
   }
-  return run;
+  return plan.skip.empty();
 }
 
 void Decoder::Preempt(Request& request) {
@@ -161,15 +168,6 @@ void Decoder::Publish() {
 WorkerLoad Decoder::load() const {
   MutexLock lock(mutex_);
   return load_;
-}
-
-void Decoder::CountFrames() {
-  const kvtransfer::ReceiverStats stats = receiver_.stats();
-  for (int verdict = 0; verdict < kvtransfer::kFrameVerdictCount; ++verdict) {
-    metrics_.kv_frames[static_cast<FrameLabel>(verdict)].Increment(static_cast<double>(
-        stats.frames_by_verdict[verdict] - counted_.frames_by_verdict[verdict]));
-  }
-  counted_ = stats;
 }
 
 }  // namespace baton::decode

@@ -12,6 +12,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/status.h"
 #include "common/rpc/worker_control_client.h"
 #include "common/status_macros.h"
 #include "kvtransfer/grpc/handshake.h"
@@ -223,6 +224,7 @@ class GrpcPrefillClient::Call final : public PrefillCall,
       EndWith(absl::CancelledError("cancelled before the prefill worker was asked"));
       return;
     }
+    if (open_.timeout) rpc::SetTimeout(stream->context(), *open_.timeout);
     sent->Pass(std::move(request));
     stream->Start([&](grpc::ClientContext* context, auto* reactor) {
       link_->stub().async()->Run(context, reactor);
@@ -265,8 +267,8 @@ class GrpcPrefillClient::Call final : public PrefillCall,
         const v1::PrefillRunResponse::Finished& finished = message.finished();
         events_.on_finished({.first_token = finished.first_token_id(),
                              .payload_bytes = static_cast<int64_t>(finished.payload_bytes()),
-                             .queued = std::chrono::microseconds(finished.queue_us()),
-                             .computed = std::chrono::microseconds(finished.compute_us())});
+                             .queued = rpc::FromMicroseconds(finished.queue_us()),
+                             .computed = rpc::FromMicroseconds(finished.compute_us())});
         break;
       }
       case v1::PrefillRunResponse::MESSAGE_NOT_SET:
@@ -287,7 +289,10 @@ class GrpcPrefillClient::Call final : public PrefillCall,
         stream_.reset();
         sent_.reset();
       }
-      link_->Forget(incarnation);
+      // A worker that refuses for want of room, or finds the request at fault, is still the same.
+      if (absl::IsUnavailable(status) || absl::IsFailedPrecondition(status)) {
+        link_->Forget(incarnation);
+      }
       // The agreement was with an earlier process at that address: ask the one that is there now.
       if (kept && absl::IsFailedPrecondition(status) && !cancelled()) {
         Start(/*incarnation=*/0);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct PrefillOpen {
   AttemptId attempt;
   std::shared_ptr<const std::vector<int32_t>> prompt;
   SamplingParams sampling;
+  std::optional<Clock::Duration> timeout = {};  // of the attempt, if it is limited
 };
 
 // The control stream of one attempt. Thread-safe, non-blocking, to no effect after on_end.

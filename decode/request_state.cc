@@ -33,6 +33,13 @@ Action RequestState::End(absl::Status status, Leg leg) {
   return Action::kEnd;
 }
 
+// A prefill worker that has started waits only so long for the grant. When it gives up for want of
+// pages, it is this worker that is full, and that others should avoid.
+Action RequestState::EndByStream(absl::Status status) {
+  const bool out_of_pages = asked_pages_ && absl::IsResourceExhausted(status);
+  return End(AsFailure(std::move(status)), out_of_pages ? Leg::kDecode : Leg::kPrefill);
+}
+
 Action RequestState::OnDispatch(size_t candidate) {
   if (phase_ != Phase::kQueued) return Action::kNone;
   if (candidates_ == 0) {
@@ -82,8 +89,7 @@ Action RequestState::OnLanded(absl::Status status) {
   landing_open_ = false;
   if (phase_ != Phase::kLanding) return Action::kNone;
   if (!status.ok()) {
-    return stream_ended_ ? End(AsFailure(stream_status_), Leg::kPrefill)
-                         : End(std::move(status), Leg::kTransfer);
+    return stream_ended_ ? EndByStream(stream_status_) : End(std::move(status), Leg::kTransfer);
   }
   landed_ = true;
   if (finished_) {
@@ -91,16 +97,16 @@ Action RequestState::OnLanded(absl::Status status) {
     return Action::kAdopt;
   }
   // The cache without the first token is of no use.
-  if (stream_ended_) return End(AsFailure(stream_status_), Leg::kPrefill);
+  if (stream_ended_) return EndByStream(stream_status_);
   return Action::kNone;
 }
 
 Action RequestState::OnStreamEnded(absl::Status status) {
-  if (phase_ == Phase::kPrefilling) return End(AsFailure(std::move(status)), Leg::kPrefill);
+  if (phase_ == Phase::kPrefilling) return EndByStream(std::move(status));
   if (phase_ != Phase::kLanding || stream_ended_) return Action::kNone;
   stream_ended_ = true;
   stream_status_ = std::move(status);
-  if (landed_) return End(AsFailure(stream_status_), Leg::kPrefill);
+  if (landed_) return EndByStream(stream_status_);
   // Every byte may be there already: fence first, then judge by what landed.
   return Action::kFence;
 }

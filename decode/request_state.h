@@ -71,6 +71,7 @@ class RequestState {
 
  private:
   Action End(absl::Status status, Leg leg);
+  Action EndByStream(absl::Status status);
 
   size_t candidates_;
   size_t candidate_ = 0;

@@ -111,8 +111,9 @@ GenerateRequest FromProto(const v1::DecodeGenerateRequest& proto) {
 }  // namespace
 
 grpc::ServerWriteReactor<v1::DecodeGenerateResponse>* DecodeService::Generate(
-    grpc::CallbackServerContext* /*context*/, const v1::DecodeGenerateRequest* proto) {
+    grpc::CallbackServerContext* context, const v1::DecodeGenerateRequest* proto) {
   GenerateRequest request = FromProto(*proto);
+  request.timeout = rpc::RemainingTime(*context);
   const auto stream =
       std::make_shared<GenerateStream>(static_cast<uint32_t>(request.prompt.size()), self_());
   // Set before the reactor is returned, hence before on_done.

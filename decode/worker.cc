@@ -6,6 +6,7 @@
 #include "common/status_macros.h"
 #include "decode/grpc_prefill_client.h"
 #include "decode/service.h"
+#include "engine/cache_description.h"
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
 #include "kvtransfer/executor.h"
@@ -19,16 +20,6 @@
 
 namespace baton::decode {
 namespace {
-
-kvtransfer::Manifest MakeManifest(const DecodeConfig& config, const engine::Engine& engine,
-                                  const engine::ModelIdentity& identity) {
-  engine::CacheDescription cache = engine::DescribeCache(engine, identity);
-  return {.semantics = std::move(cache.semantics),
-          .layout = std::move(cache.layout),
-          .page_tokens = cache.page_tokens,
-          .rollback_rows = cache.rollback_rows,
-          .transports = config.transports};
-}
 
 DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) {
   DecoderOptions options;
@@ -51,7 +42,8 @@ struct DecodeWorker::Impl {
   Impl(const DecodeConfig& config, const kvtransfer::FaultPlanFile& faults,
        std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
-        manifest(MakeManifest(config, *engine, identity)),
+        manifest(
+            kvtransfer::MakeManifest(engine::DescribeCache(*engine, identity), config.transports)),
         host(config.host, "decode"),
         receiver(kvtransfer::WithFaults(kvtransfer::MakeReceiver(&transfer_thread), faults.frames)),
         transfer_service(receiver.get(), &transfer_thread),

@@ -6,20 +6,32 @@
 namespace baton::engine {
 
 GrowthPlan PlanGrowth(std::span<const GrowthCandidate> candidates, int64_t free_pages) {
-  GrowthPlan plan;
-  plan.run.resize(candidates.size());
-  std::iota(plan.run.begin(), plan.run.end(), size_t{0});
-  std::sort(plan.run.begin(), plan.run.end(),
-            [&](size_t a, size_t b) { return candidates[a].admitted < candidates[b].admitted; });
+  std::vector<size_t> youngest_first(candidates.size());
+  std::iota(youngest_first.begin(), youngest_first.end(), size_t{0});
+  std::sort(youngest_first.begin(), youngest_first.end(),
+            [&](size_t a, size_t b) { return candidates[a].admitted > candidates[b].admitted; });
   int64_t needed = 0;
   for (const GrowthCandidate& candidate : candidates) needed += candidate.pages_needed;
-  while (needed > free_pages && !plan.run.empty()) {
-    const GrowthCandidate& youngest = candidates[plan.run.back()];
-    needed -= youngest.pages_needed;
-    free_pages += youngest.pages_held;
-    plan.preempt.push_back(plan.run.back());
-    plan.run.pop_back();
+
+  GrowthPlan plan;
+  bool younger_is_pinned = false;
+  for (const size_t i : youngest_first) {
+    const GrowthCandidate& candidate = candidates[i];
+    if (needed <= free_pages || candidate.pinned ||
+        (younger_is_pinned && candidate.pages_needed == 0)) {
+      plan.run.push_back(i);
+      younger_is_pinned |= candidate.pinned;
+      continue;
+    }
+    needed -= candidate.pages_needed;
+    if (younger_is_pinned) {
+      plan.skip.push_back(i);
+    } else {
+      free_pages += candidate.pages_held;
+      plan.preempt.push_back(i);
+    }
   }
+  std::reverse(plan.run.begin(), plan.run.end());
   return plan;
 }
 

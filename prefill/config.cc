@@ -14,7 +14,8 @@ void BindPrefillConfig(PrefillConfig& config, ConfigParser& parser) {
       .Range(1, 100)
       .Unit("percent");
   parser.Add("grant-timeout", &config.grant_timeout,
-             "how long a started prompt waits for its decode worker's grant");
+             "how long a started prompt waits for pages on its decode worker; then it is tried "
+             "elsewhere");
   parser.Add("handoff-timeout", &config.handoff_timeout,
              "how long a computed, granted prompt may take to be received");
   parser.Add("transports", &config.transports,

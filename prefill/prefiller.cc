@@ -38,14 +38,12 @@ absl::StatusOr<Prefiller::RunId> Prefiller::Submit(RunRequest request) {
   run->queued_at = clock_.Now();
 
   RunId id = 0;
-  size_t depth = 0;
   {
     MutexLock lock(mutex_);
     id = run->id = run->entry.id = ++last_id_;
     if (absl::Status status = queue_.Push(run->entry); !status.ok()) return status;
-    depth = queue_.size();
   }
-  run->request.stream->Accepted(depth);
+  run->request.stream->Accepted();
   // A shared owner: std::function must be copyable.
   auto shared = std::make_shared<std::unique_ptr<Run>>(std::move(run));
   loop_.Post([this, id, shared] { runs_.emplace(id, std::move(*shared)); });
@@ -115,8 +113,12 @@ void Prefiller::StartWaiting() {
 }
 
 absl::Status Prefiller::Start(Run& run) {
-  auto sequence = engine_.NewSequence(run.request.prompt, run.request.sampling,
-                                      static_cast<int64_t>(run.request.prompt.size()));
+  // Asked at every step while pages are short: not worth copying the prompt for.
+  const engine::CacheUsage usage = engine_.usage();
+  if (usage.slots_free == 0 || usage.pages_available() < run.entry.pages) {
+    return absl::ResourceExhaustedError("no pages or slot free");
+  }
+  auto sequence = engine_.NewSequence(run.request.prompt, run.request.sampling, run.entry.tokens);
   if (!sequence.ok()) return sequence.status();
   run.sequence = *std::move(sequence);
   run.request.prompt = {};  // the sequence has it
@@ -163,7 +165,10 @@ void Prefiller::OnGranted(Run& run, int64_t first_token, std::string transport) 
   run.first_token = first_token;
   run.transport = std::move(transport);
   const Action action = run.state.OnGrant();
-  if (action == Action::kOpenTransfer) Settle(run);
+  if (action == Action::kOpenTransfer) {
+    run.granted_at = clock_.Now();
+    Settle(run);
+  }
   Apply(run, action);
 }
 
@@ -200,7 +205,7 @@ void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
   if (status.ok()) {
     metrics_.kv_transfer_bytes(run->transport, Direction::kSent)
         .Increment(static_cast<double>(HandoffBytes(layout_, run->entry.tokens)));
-    const double seconds = Seconds(clock_.Now() - run->computed_at);
+    const double seconds = Seconds(clock_.Now() - run->HandoffSince());
     metrics_.kv_transfer_duration(run->transport).Observe(seconds);
     metrics_.stage_duration[Stage::kKvTransfer].Observe(seconds);
     // Nothing reads the pages any more, and decode has verified them all.
@@ -258,24 +263,34 @@ void Prefiller::Settle(Run& run) {
   queue_.Settle(run.entry);
 }
 
+// A grant that does not come says that the decode worker has no pages: it is full, not broken, and
+// the request may find room elsewhere.
+absl::Status Prefiller::CheckDeadline(const Run& run, Clock::TimePoint now) const {
+  const Phase phase = run.state.phase();
+  if (phase != Phase::kComputing && phase != Phase::kComputed) return absl::OkStatus();
+  if (!run.state.granted()) {
+    if (now - run.started_at <= options_.grant_timeout) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("decode worker ", run.request.decode_address,
+                                                     " had no pages to grant in ",
+                                                     Seconds(options_.grant_timeout), " s"));
+  }
+  if (phase != Phase::kComputed || now - run.HandoffSince() <= options_.handoff_timeout) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat("decode worker ", run.request.decode_address,
+                                         " did not receive everything in ",
+                                         Seconds(options_.handoff_timeout), " s"));
+}
+
 void Prefiller::Tick() {
   loop_.Post([this, now = clock_.Now()] {
-    std::vector<std::pair<Run*, std::string>> late;
+    metrics_.CountFrames(sender_.stats().frames_by_verdict);
+    std::vector<std::pair<Run*, absl::Status>> late;
     for (const auto& [id, run] : runs_) {
-      const Phase phase = run->state.phase();
-      if (phase != Phase::kComputing && phase != Phase::kComputed) continue;
-      if (!run->state.granted() && now - run->started_at > options_.grant_timeout) {
-        late.emplace_back(
-            run.get(), absl::StrCat("decode worker ", run->request.decode_address,
-                                    " granted nothing in ", Seconds(options_.grant_timeout), " s"));
-      } else if (run->state.granted() && phase == Phase::kComputed &&
-                 now - run->computed_at > options_.handoff_timeout) {
-        late.emplace_back(run.get(), absl::StrCat("decode worker ", run->request.decode_address,
-                                                  " did not receive everything in ",
-                                                  Seconds(options_.handoff_timeout), " s"));
-      }
+      absl::Status status = CheckDeadline(*run, now);
+      if (!status.ok()) late.emplace_back(run.get(), std::move(status));
     }
-    for (auto& [run, why] : late) Apply(*run, run->state.OnEnd(absl::AbortedError(why)));
+    for (auto& [run, why] : late) Apply(*run, run->state.OnEnd(std::move(why)));
   });
 }
 

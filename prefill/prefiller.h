@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include "common/gate.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/worker_load.h"
 #include "common/worker_metrics.h"
 #include "engine/chunk_scheduler.h"
 #include "engine/engine.h"
@@ -39,7 +41,7 @@ class RunStream {
     Clock::Duration queued{0};
     Clock::Duration computed{0};
   };
-  virtual void Accepted(size_t queue_depth) = 0;
+  virtual void Accepted() = 0;
   virtual void Started(int64_t handoff_bytes) = 0;
   virtual void Finished(const FinishedInfo& info) = 0;
   virtual void End(absl::Status status) = 0;
@@ -59,7 +61,7 @@ struct PrefillerOptions {
   engine::ChunkLimits chunks;
   Incarnation incarnation = 0;
   Clock::Duration grant_timeout{0};     // from Started
-  Clock::Duration handoff_timeout{0};   // from the last chunk, granted, until Received
+  Clock::Duration handoff_timeout{0};   // once granted and computed, until Received
   const Clock* clock = &Clock::Real();  // outlives the worker
 };
 
@@ -73,8 +75,8 @@ class Prefiller final : public engine::EngineClient {
   // Drain first, or call Stop: no attempt may be left.
   ~Prefiller() override;
 
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, INVALID_ARGUMENT for
-  // what Engine::CheckRequest refuses; the stream is not used then.
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, or what
+  // Engine::CheckRequest says; the stream is not used then.
   absl::StatusOr<RunId> Submit(RunRequest request);
   void Grant(RunId run, int64_t first_token, std::string transport);
   void Received(RunId run);
@@ -103,8 +105,12 @@ class Prefiller final : public engine::EngineClient {
     std::string transport;    // of the grant
     Clock::TimePoint queued_at;
     Clock::TimePoint started_at;
+    Clock::TimePoint granted_at;
     Clock::TimePoint computed_at;
     Gate::Pass pass;
+
+    // When nothing but the transfer was left to wait for; of granted, computed runs.
+    Clock::TimePoint HandoffSince() const { return std::max(granted_at, computed_at); }
   };
 
   std::vector<engine::StepItem> PlanStep() override;
@@ -119,6 +125,8 @@ class Prefiller final : public engine::EngineClient {
   void Apply(Run& run, Action action);
   void End(Run& run);
   void Settle(Run& run);
+  // OK, or why the run has waited long enough for its decode worker.
+  absl::Status CheckDeadline(const Run& run, Clock::TimePoint now) const;
   void Publish();
   Run* Find(RunId id);
   // Runs `event` on the engine thread if the run is still there.

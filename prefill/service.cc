@@ -53,10 +53,9 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
     return stream_->reactor();
   }
 
-  void Accepted(size_t queue_depth) override {
+  void Accepted() override {
     v1::PrefillRunResponse response;
     response.mutable_accepted()->set_prefill_incarnation(options_.incarnation);
-    response.mutable_accepted()->set_queue_depth(static_cast<uint32_t>(queue_depth));
     sent_->Pass(std::move(response));
   }
 

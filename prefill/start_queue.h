@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 
-// Which waiting attempt a prefill worker starts next. Pure; the engine thread's.
+// Which waiting attempt a prefill worker starts next. Pure; its owner locks it.
 //
 // Work that no decode worker has granted yet is bounded per decode worker, in pages and slots: one
 // whose cache is full holds up its own requests, not those of others.

@@ -5,6 +5,7 @@
 
 #include "common/rpc/worker_host.h"
 #include "common/status_macros.h"
+#include "engine/cache_description.h"
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
 #include "kvtransfer/fault/control_faults.h"
@@ -20,16 +21,6 @@
 
 namespace baton::prefill {
 namespace {
-
-kvtransfer::Manifest MakeManifest(const PrefillConfig& config, const engine::Engine& engine,
-                                  const engine::ModelIdentity& identity) {
-  engine::CacheDescription cache = engine::DescribeCache(engine, identity);
-  return {.semantics = std::move(cache.semantics),
-          .layout = std::move(cache.layout),
-          .page_tokens = cache.page_tokens,
-          .rollback_rows = cache.rollback_rows,
-          .transports = config.transports};
-}
 
 PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnation) {
   PrefillerOptions options;
@@ -74,7 +65,8 @@ struct PrefillWorker::Impl {
        std::unique_ptr<kvtransfer::Sender> transports, std::unique_ptr<engine::Engine> loaded,
        const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
-        manifest(MakeManifest(config, *engine, identity)),
+        manifest(
+            kvtransfer::MakeManifest(engine::DescribeCache(*engine, identity), config.transports)),
         host(config.host, "prefill"),
         control_faults(kvtransfer::ControlFaults::Make(faults.control)),
         sender(std::move(transports)),
@@ -113,7 +105,6 @@ rpc::WorkerHost::Role PrefillWorker::Impl::MakeRole(const engine::ModelIdentity&
           return transport == "shm" ? kvtransfer::ProbeShm(kvtransfer::shm::Endpoint(caller))
                                     : absl::OkStatus();
         });
-    host.metrics().handshakes[OutcomeOf(answer.status())].Increment();
     if (answer.ok()) kvtransfer::CountTransports(*answer, host.metrics());
     return answer;
   };

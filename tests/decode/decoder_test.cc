@@ -23,8 +23,8 @@ constexpr std::chrono::seconds kPatience{60};
 
 class FakeCall final : public PrefillCall {
  public:
-  explicit FakeCall(PrefillEvents events, Peer peer)
-      : events(std::move(events)), peer(std::move(peer)) {}
+  FakeCall(PrefillOpen open, PrefillEvents events, Peer peer)
+      : open(std::move(open)), events(std::move(events)), peer(std::move(peer)) {}
   void Grant(int64_t) override { granted = true; }
   void Received() override { received = true; }
   std::string transport() const override { return "grpc"; }
@@ -42,6 +42,7 @@ class FakeCall final : public PrefillCall {
     if (on_end) on_end(std::move(status));
   }
 
+  const PrefillOpen open;
   PrefillEvents events;
   const Peer peer;
   std::atomic<bool> granted = false;
@@ -54,9 +55,10 @@ class FakeCall final : public PrefillCall {
 
 class FakePrefillClient final : public PrefillClient {
  public:
-  std::shared_ptr<PrefillCall> Open(const Peer& peer, PrefillOpen, PrefillEvents events) override {
+  std::shared_ptr<PrefillCall> Open(const Peer& peer, PrefillOpen open,
+                                    PrefillEvents events) override {
     MutexLock lock(mutex_);
-    calls_.push_back(std::make_shared<FakeCall>(std::move(events), peer));
+    calls_.push_back(std::make_shared<FakeCall>(std::move(open), std::move(events), peer));
     changed_.NotifyAll();
     return calls_.back();
   }
@@ -83,7 +85,7 @@ class FakeReceiver final : public kvtransfer::Receiver {
  public:
   absl::Status Expect(kvtransfer::LandingSpec spec) override {
     MutexLock lock(mutex_);
-    landing_ = std::move(spec);
+    landings_.push_back(std::move(spec));
     return absl::OkStatus();
   }
   void Abort(const AttemptId&, absl::Status why) override {
@@ -99,25 +101,27 @@ class FakeReceiver final : public kvtransfer::Receiver {
 
   bool expecting() const {
     MutexLock lock(mutex_);
-    return landing_.on_end != nullptr;
+    return !landings_.empty();
   }
   bool aborted() const {
     MutexLock lock(mutex_);
     return aborted_;
   }
+  // The one that was opened first.
   void EndLanding(absl::Status status) {
-    std::function<void(absl::Status)> on_end;
+    kvtransfer::LandingSpec ended;
     {
       MutexLock lock(mutex_);
-      on_end.swap(landing_.on_end);
+      ended = std::move(landings_.front());
+      landings_.pop_front();
     }
-    on_end(std::move(status));
+    ended.on_end(std::move(status));
   }
   std::atomic<int64_t> bytes = 0;
 
  private:
   mutable Mutex mutex_;
-  kvtransfer::LandingSpec landing_ ABSL_GUARDED_BY(mutex_);
+  std::deque<kvtransfer::LandingSpec> landings_ ABSL_GUARDED_BY(mutex_);
   bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
 };
@@ -132,6 +136,8 @@ class FakeStream final : public TokenStream {
   void End(absl::Status status, Leg leg, const Peer& peer) override {
     MutexLock lock(mutex_);
     ended_ = true;
+    static std::atomic<int> ends = 0;
+    end_number_ = ++ends;
     status_ = std::move(status);
     leg_ = leg;
     peer_ = peer;
@@ -147,6 +153,11 @@ class FakeStream final : public TokenStream {
   bool ended() const {
     MutexLock lock(mutex_);
     return ended_;
+  }
+  // In the order in which streams end.
+  int end_number() const {
+    MutexLock lock(mutex_);
+    return end_number_;
   }
   std::vector<int32_t> tokens() const {
     MutexLock lock(mutex_);
@@ -166,6 +177,7 @@ class FakeStream final : public TokenStream {
   CondVar changed_;
   std::vector<int32_t> tokens_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  int end_number_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   Leg leg_ ABSL_GUARDED_BY(mutex_) = Leg::kDecode;
   Peer peer_ ABSL_GUARDED_BY(mutex_);
@@ -190,6 +202,8 @@ class DecoderTest : public ::testing::Test {
     DecoderOptions options;
     options.admission = {.waiting = 8, .waiting_per_prefill = 2};
     options.incarnation = 7;
+    options.chunks = {.step_tokens = 16, .chunk_tokens = 16};  // several steps a prompt
+    options.growth_tokens = 28;                                // a page of 128 with 100 of prompt
     options.accept_timeout = std::chrono::seconds(5);
     options.queue_timeout = std::chrono::seconds(100);
     options.handoff_timeout = std::chrono::seconds(10);
@@ -200,22 +214,31 @@ class DecoderTest : public ::testing::Test {
   ~DecoderTest() override {
     for (size_t i = 0; i < client_.calls(); ++i)
       client_.call(i)->End(absl::CancelledError("test is over"));
-    if (receiver_.expecting()) receiver_.EndLanding(absl::CancelledError("test is over"));
+    while (receiver_.expecting()) receiver_.EndLanding(absl::CancelledError("test is over"));
     decoder_->Stop(absl::UnavailableError("test is over"));
     EXPECT_THAT(SharedEngine().AuditCache(), IsOk());
     EXPECT_EQ(SharedEngine().usage().pages_free, SharedEngine().usage().pages_total);
   }
 
-  Decoder::Id Submit(std::vector<Peer> peers, uint32_t max_tokens = 3) {
+  struct Asked {
+    std::vector<Peer> peers = {};  // none: the prompt is computed here
+    size_t prompt_tokens = 100;
+    uint32_t max_tokens = 3;
+    std::optional<Clock::Duration> timeout = {};
+    std::shared_ptr<FakeStream> stream = {};  // stream_ if there is none
+  };
+  Decoder::Id Ask(Asked asked) {
     auto id = decoder_->Submit(
         {.attempt = {.request = {1, ++requests_}, .attempt = 1},
-         .prompt = std::vector<int32_t>(100, 20),
-         .sampling = {.temperature = 0, .max_tokens = max_tokens, .ignore_eos = true},
-         .prefill_workers = std::move(peers),
-         .stream = stream_});
+         .prompt = std::vector<int32_t>(asked.prompt_tokens, 20),
+         .sampling = {.temperature = 0, .max_tokens = asked.max_tokens, .ignore_eos = true},
+         .prefill_workers = std::move(asked.peers),
+         .stream = asked.stream != nullptr ? std::move(asked.stream) : stream_,
+         .timeout = asked.timeout});
     EXPECT_THAT(id, IsOk());
     return id.value_or(0);
   }
+  Decoder::Id Submit(std::vector<Peer> peers) { return Ask({.peers = std::move(peers)}); }
 
   void WaitFor(const std::function<bool()>& condition) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -301,6 +324,20 @@ TEST_F(DecoderTest, RefusalsGoDownTheListAndTheLastOneCounts) {
   EXPECT_EQ(stream_->peer(), "p:2");
 }
 
+TEST_F(DecoderTest, APromptTooLongForOnePrefillWorkerMayFitTheNext) {
+  Submit({{"p:1", 1}, {"p:2", 2}});
+  client_.call(0)->End(absl::OutOfRangeError("100 tokens exceed the 64 here"));
+  ASSERT_NE(client_.call(1), nullptr);
+  EXPECT_EQ(client_.call(1)->peer.address, "p:2");
+}
+
+TEST_F(DecoderTest, ARequestThatIsItselfAtFaultIsAskedOfNobodyElse) {
+  Submit({{"p:1", 1}, {"p:2", 2}});
+  client_.call(0)->End(absl::InvalidArgumentError("top_p is 7"));
+  EXPECT_THAT(stream_->Wait(), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(client_.calls(), 1u);
+}
+
 TEST_F(DecoderTest, APrefillWorkerThatDoesNotAnswerIsLeftForTheNext) {
   Submit({{"p:1", 1}, {"p:2", 2}});
   const auto silent = client_.call(0);
@@ -352,12 +389,106 @@ TEST_F(DecoderTest, AHandOffWithoutProgressIsGivenUp) {
   EXPECT_TRUE(receiver_.aborted());
 }
 
+TEST_F(DecoderTest, APrefillWorkerThatStandsStillIsGivenUp) {
+  Land();
+  clock_.Advance(std::chrono::seconds(90));
+  receiver_.bytes = 1000;
+  decoder_->Tick();  // a chunk has come
+  clock_.Advance(std::chrono::seconds(90));
+  decoder_->Tick();
+  clock_.Advance(std::chrono::seconds(20));
+  decoder_->Tick();
+  EXPECT_THAT(stream_->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("prefill made no progress")));
+  EXPECT_EQ(stream_->leg(), Leg::kPrefill);
+  EXPECT_EQ(stream_->peer(), "p:1");
+}
+
+TEST_F(DecoderTest, WhatIsLeftOfTheDeadlineGoesToThePrefillWorker) {
+  Ask({.peers = {{"p:1", 1}, {"p:2", 2}}, .timeout = std::chrono::seconds(20)});
+  const Clock::Duration first = *client_.call(0)->open.timeout;
+  clock_.Advance(std::chrono::seconds(3));
+  client_.call(0)->End(absl::UnavailableError("connection refused"));
+  ASSERT_NE(client_.call(1), nullptr);
+  EXPECT_GE(first, std::chrono::seconds(20));
+  EXPECT_EQ(first - *client_.call(1)->open.timeout, std::chrono::seconds(3));
+}
+
+TEST_F(DecoderTest, WithoutADeadlineThePrefillWorkerHasNoneEither) {
+  Submit({{"p:1", 1}});
+  EXPECT_EQ(client_.call(0)->open.timeout, std::nullopt);
+}
+
+// The request is served, but its call would keep the gate shut for ever.
+TEST_F(DecoderTest, APrefillWorkerThatDoesNotEndACompleteHandOffIsCutOff) {
+  const auto call = Land();
+  call->events.on_finished({.first_token = 42});
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_FALSE(decoder_->Drain(std::chrono::milliseconds(1)));
+  decoder_->Tick();
+  clock_.Advance(std::chrono::seconds(11));
+  EXPECT_FALSE(call->cancelled);
+  decoder_->Tick();
+  EXPECT_TRUE(decoder_->Drain(kPatience));
+  EXPECT_TRUE(call->cancelled);
+}
+
+TEST_F(DecoderTest, StopCutsOffAPrefillWorkerThatDoesNotEndACompleteHandOff) {
+  const auto call = Land();
+  call->events.on_finished({.first_token = 42});
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  decoder_->Stop(absl::UnavailableError("shuts down"));
+  EXPECT_TRUE(call->cancelled);
+}
+
 TEST_F(DecoderTest, NobodyWaitsForever) {
   Submit({{"p:1", 1}});
   client_.call(0)->events.on_accepted(1);
   clock_.Advance(std::chrono::seconds(101));
   decoder_->Tick();
   EXPECT_THAT(stream_->Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("100 s")));
+}
+
+// The first request has one page of eight, and needs a second one when it has written 28 tokens.
+
+TEST_F(DecoderTest, APromptThatIsComputedHereGivesWayToAnOlderSequence) {
+  Ask({.max_tokens = 60});
+  const auto younger = std::make_shared<FakeStream>();
+  Ask({.prompt_tokens = 800, .stream = younger});
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_THAT(younger->Wait(), IsOk());
+  EXPECT_EQ(stream_->tokens().size(), 60u);
+  EXPECT_EQ(younger->tokens().size(), 3u);
+  EXPECT_LT(stream_->end_number(), younger->end_number());
+}
+
+TEST_F(DecoderTest, AnOlderSequenceKeepsItsPagesWhileAYoungerOneLands) {
+  const auto grant = [&](size_t n) {
+    client_.call(n)->events.on_accepted(1);
+    client_.call(n)->events.on_started();
+    WaitFor([&] { return client_.call(n)->granted.load(); });
+  };
+  Ask({.peers = {{"p:1", 1}}, .max_tokens = 60});
+  grant(0);
+  const auto younger = std::make_shared<FakeStream>();
+  Ask({.peers = {{"p:1", 1}}, .prompt_tokens = 800, .stream = younger});
+  grant(1);
+  client_.call(0)->events.on_finished({.first_token = 42});
+  receiver_.EndLanding(absl::OkStatus());
+
+  WaitFor([&] { return stream_->tokens().size() >= 27; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it would have been evicted by now
+  EXPECT_FALSE(stream_->ended());
+  EXPECT_EQ(decoder_->load().cache.pages_sequences, 1);
+  EXPECT_EQ(decoder_->load().cache.pages_transfer, 7);
+
+  client_.call(1)->events.on_finished({.first_token = 42});
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_THAT(younger->Wait(), IsOk());
+  EXPECT_EQ(stream_->tokens().size(), 60u);
 }
 
 }  // namespace

@@ -90,6 +90,26 @@ TEST(RequestStateTest, AfterAcceptedAFailureIsFinal) {
   EXPECT_EQ(state.OnStreamEnded(kGone), Action::kEnd);
 }
 
+TEST(RequestStateTest, APrefillWorkerThatWaitedInVainForPagesIsNotAtFault) {
+  const absl::Status no_pages = absl::ResourceExhaustedError("no pages to grant in 60 s");
+  RequestState waiting = In(Phase::kPrefilling);
+  waiting.OnAccepted();
+  EXPECT_EQ(waiting.OnStarted(), Action::kAskPages);
+  EXPECT_EQ(waiting.OnStreamEnded(no_pages), Action::kEnd);
+  EXPECT_EQ(waiting.end_leg(), Leg::kDecode);
+  EXPECT_THAT(waiting.end_status(), StatusIs(absl::StatusCode::kResourceExhausted));
+
+  RequestState crossed = In(Phase::kLanding);  // the grant was on its way
+  EXPECT_EQ(crossed.OnStreamEnded(no_pages), Action::kFence);
+  EXPECT_EQ(crossed.OnLanded(absl::CancelledError("fenced")), Action::kEnd);
+  EXPECT_EQ(crossed.end_leg(), Leg::kDecode);
+
+  RequestState queued = In(Phase::kPrefilling);  // accepted, and then the worker itself is short
+  queued.OnAccepted();
+  EXPECT_EQ(queued.OnStreamEnded(no_pages), Action::kEnd);
+  EXPECT_EQ(queued.end_leg(), Leg::kPrefill);
+}
+
 TEST(RequestStateTest, AStreamThatEndsEarlyWithOkIsAFailure) {
   RequestState state = In(Phase::kPrefilling);
   state.OnAccepted();
