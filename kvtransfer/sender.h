@@ -74,8 +74,8 @@ struct SenderOptions {
   // Affect performance.
   int64_t send_tokens = 256;  // prefill advances are sent in whole units of so many tokens
   size_t frame_bytes = size_t{2} << 20;  // upper limit; the transport may allow less
-  int attempt_frames = 4;                // in flight per attempt
-  int peer_frames = 8;                   // in flight per endpoint, over all its attempts
+  int attempt_frames = 16;               // in flight per attempt
+  int peer_frames = 32;                  // in flight per endpoint, over all its attempts
   // Affect behaviour.
   int resends = 3;  // per frame, after corrupt verdicts
   std::chrono::nanoseconds progress_timeout = std::chrono::seconds(5);  // without any completion

@@ -185,7 +185,7 @@ class GrpcTransport final : public Transport {
 
  private:
   const TransportCapabilities capabilities_{.name = "grpc",
-                                            .max_frame_bytes = kMaxGrpcFrameBytes,
+                                            .max_frame_bytes = kGrpcFrameBytes,
                                             .max_frames_in_flight = kMaxUnansweredFrames};
   HostRegions regions_;
   const std::shared_ptr<Streams> streams_ = std::make_shared<Streams>();
