@@ -14,7 +14,7 @@ packages="g++ cmake ninja-build make git pkg-config ccache
   prometheus-cpp-dev $boost nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
   libcli11-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 python3 python3-venv curl iproute2 prometheus $*"
+  clang-format-14 python3 python3-venv curl iproute2 nftables prometheus $*"
 
 missing=""
 for package in $packages; do
