@@ -1,6 +1,6 @@
 # `make demo` and `make test` do all set-up themselves on Debian 12 and Ubuntu 24.04.
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test soak bench format lint clean
+.PHONY: help deps build demo package gpu test soak bench format lint clean
 
 BUILD := build/release
 SANITIZED := build/dev
@@ -29,6 +29,15 @@ build: $(BUILD)/build.ninja ## optimised binaries in build/release/bin
 
 demo: build ## a cluster on this machine answers needle questions
 	python3 deploy/local/demo.py --binaries $(BUILD)/bin
+
+package: build ## build/baton.tar.gz: binaries, their libraries, configurations, the small model
+	deploy/package.sh $(BUILD)/bin build/baton.tar.gz
+
+gpu: $(BUILD)/build.ninja ## what can only be tested on a machine with an NVIDIA GPU
+	cmake --build $(BUILD) --target cuda_kernels_test cuda_engine_test baton-golden baton-router baton-prefill baton-decode
+	ctest --test-dir $(BUILD) -L gpu --output-on-failure
+	$(BUILD)/bin/baton-golden --model models/needle-17m tests/golden/needle-17m.safetensors --device cuda
+	BATON_BINARIES=$(BUILD)/bin BATON_WORKER_FLAGS=--device=cuda python3 tests/e2e/golden_through_cluster_test.py
 
 test: .venv/installed ## the whole suite; unit tests under AddressSanitizer and UBSan
 	cmake --preset dev
