@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/config_option.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "yaml-cpp/yaml.h"
@@ -91,11 +92,39 @@ struct ConfigParser::Impl {
     return lines;
   }
 
+  absl::StatusOr<std::vector<std::string>> SeparateValues(int argc, const char* const* argv) const;
   absl::StatusOr<ParseOutcome> ParseFlags(int argc, const char* const* argv);
   absl::Status ApplyFlags(const std::map<std::string, CLI::Option*>& flags);
   absl::Status ApplyFile(const std::string& path);
   absl::Status ApplyNode(const std::string& path, const YAML::Node& key, const YAML::Node& value);
 };
+
+// The arguments, the last first, with "--flag=" as the two arguments "--flag" and "". CLI11 would
+// take whatever stands behind "--flag=" or "--flag" for the value, another flag too.
+absl::StatusOr<std::vector<std::string>> ConfigParser::Impl::SeparateValues(
+    int argc, const char* const* argv) const {
+  std::vector<std::string> separated;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    const absl::string_view flag = argument.substr(0, argument.find('='));
+    const bool bare = flag == argument;
+    const bool empty = argument.size() == flag.size() + 1;
+    const BoundOption* option = absl::StartsWith(flag, "--") ? Find(flag.substr(2)) : nullptr;
+    const bool is_switch = option != nullptr && option->is_switch();
+    const bool takes_value = flag == "--config" || (option != nullptr && !is_switch);
+    const bool lacks_value =
+        takes_value && bare && (i + 1 == argc || absl::StartsWith(argv[i + 1], "--"));
+    if (lacks_value || (is_switch && empty)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          flag, " has no value; expected ", option == nullptr ? "a file" : option->Accepted()));
+    }
+    separated.emplace_back(takes_value && empty ? flag : argument);
+    if (takes_value && empty) separated.emplace_back();
+    if (takes_value && bare) separated.emplace_back(argv[++i]);
+  }
+  std::reverse(separated.begin(), separated.end());
+  return separated;
+}
 
 absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char* const* argv) {
   CLI::App app(description, program);
@@ -105,8 +134,9 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   app.get_formatter()->column_width(36);
   app.allow_extras();  // named below, with a suggestion
   std::string file;
-  app.add_option("--config", file, "YAML file that holds any of these options; flags win")
-      ->option_text("FILE");
+  const CLI::Option* const config =
+      app.add_option("--config", file, "YAML file that holds any of these options; flags win")
+          ->option_text("FILE");
   bool check_only = false;
   app.add_flag("--check-config", check_only,
                "read flags and file, print what they amount to, exit");
@@ -124,8 +154,9 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     flags[option->name()] = flag;
   }
+  BATON_ASSIGN_OR_RETURN(std::vector<std::string> arguments, SeparateValues(argc, argv));
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return ParseOutcome::kExit;
@@ -144,7 +175,7 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
     return absl::InvalidArgumentError(
         absl::StrCat("unknown flag ", name, Suggestion(name.substr(2), "--"), " (see --help)"));
   }
-  if (!file.empty()) {
+  if (config->count() > 0) {
     BATON_RETURN_IF_ERROR(ApplyFile(file));
   }
   BATON_RETURN_IF_ERROR(ApplyFlags(flags));
@@ -170,9 +201,10 @@ absl::Status ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Opt
 }
 
 absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
-  YAML::Node root;
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return Prefixed("configuration file: ", text.status());
   try {
-    root = YAML::LoadFile(path);
+    const YAML::Node root = YAML::Load(*text);
     if (root.IsNull()) return absl::OkStatus();
     if (!root.IsMap()) {
       return absl::InvalidArgumentError(
@@ -190,8 +222,6 @@ absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
       }
       BATON_RETURN_IF_ERROR(ApplyNode(path, entry.first, entry.second));
     }
-  } catch (const YAML::BadFile&) {
-    return absl::NotFoundError(absl::StrCat("cannot read configuration file ", path));
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(Where(path, error.mark), error.msg));
   }

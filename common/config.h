@@ -28,17 +28,22 @@ enum class ParseOutcome { kRun, kExit };
 
 // Refines the option just added. Limits are inclusive and shown in --help; those of a duration are
 // in seconds. OneOf is for text, Required refuses an option that neither flag nor file gives.
+// Format is for text and for each item of a list: `expected` says what it looks like, `matches` is
+// false for what is refused.
 class ConfigOption {
  public:
   virtual ~ConfigOption() = default;
   virtual ConfigOption& Range(double low, double high) = 0;
+  virtual ConfigOption& MultipleOf(int64_t divisor) = 0;
   virtual ConfigOption& OneOf(std::vector<std::string> values) = 0;
+  virtual ConfigOption& Format(std::string expected, bool (*matches)(const std::string& text)) = 0;
   virtual ConfigOption& Required() = 0;
   virtual ConfigOption& Unit(std::string unit) = 0;  // shown in --help: s, bytes, tokens
 };
 
 // What can be bound. Durations accept 250ms, 5s, 2m, 1h or a plain number of seconds and are never
-// negative. Lists are comma-separated; a flag may be repeated, YAML may hold a list.
+// negative. Lists are comma-separated, without empty items; a flag may be repeated, YAML may hold a
+// list.
 using ConfigField = std::variant<std::string*, bool*, int*, int64_t*, double*,
                                  std::chrono::nanoseconds*, std::vector<std::string>*>;
 

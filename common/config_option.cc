@@ -35,8 +35,19 @@ ConfigOption& BoundOption::Range(double low, double high) {
   return *this;
 }
 
+ConfigOption& BoundOption::MultipleOf(int64_t divisor) {
+  divisor_ = divisor;
+  return *this;
+}
+
 ConfigOption& BoundOption::OneOf(std::vector<std::string> values) {
   one_of_ = std::move(values);
+  return *this;
+}
+
+ConfigOption& BoundOption::Format(std::string expected, bool (*matches)(const std::string& text)) {
+  format_ = std::move(expected);
+  matches_ = matches;
   return *this;
 }
 
@@ -54,9 +65,11 @@ absl::Status BoundOption::Assign(const std::vector<std::string>& texts) {
   if (auto* const* list = std::get_if<std::vector<std::string>*>(&field_)) {
     std::vector<std::string> items;
     for (const std::string& text : texts) {
-      for (absl::string_view item : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
-        BATON_RETURN_IF_ERROR(
-            AssignTo(&items.emplace_back(), std::string(absl::StripAsciiWhitespace(item))));
+      if (absl::StripAsciiWhitespace(text).empty()) continue;  // a list of nothing
+      for (absl::string_view item : absl::StrSplit(text, ',')) {
+        item = absl::StripAsciiWhitespace(item);
+        if (item.empty()) return Refuse(text);
+        BATON_RETURN_IF_ERROR(AssignTo(&items.emplace_back(), std::string(item)));
       }
     }
     **list = std::move(items);
@@ -75,6 +88,7 @@ absl::Status BoundOption::AssignTo(std::string* field, const std::string& text) 
   if (!one_of_.empty() && std::find(one_of_.begin(), one_of_.end(), text) == one_of_.end()) {
     return Refuse(text);
   }
+  if (matches_ != nullptr && !matches_(text)) return Refuse(text);
   *field = text;
   return absl::OkStatus();
 }
@@ -112,7 +126,8 @@ absl::Status BoundOption::AssignTo(nanoseconds* field, const std::string& text) 
 template <typename Integer>
 absl::Status BoundOption::AssignTo(Integer* field, const std::string& text) const {
   Integer value = 0;
-  if (!absl::SimpleAtoi(text, &value) || !InRange(static_cast<double>(value))) {
+  if (!absl::SimpleAtoi(text, &value) || !InRange(static_cast<double>(value)) ||
+      value % divisor_ != 0) {
     return Refuse(text);
   }
   *field = value;
@@ -144,11 +159,13 @@ std::string BoundOption::Limits() const {
   if (std::holds_alternative<nanoseconds*>(field_)) {
     return absl::StrCat(DurationText(range_->first), " to ", DurationText(range_->second));
   }
-  return absl::StrFormat("%.15g to %.15g", range_->first, range_->second);
+  const std::string range = absl::StrFormat("%.15g to %.15g", range_->first, range_->second);
+  return divisor_ == 1 ? range : absl::StrCat(range, ", a multiple of ", divisor_);
 }
 
 std::string BoundOption::Accepted() const {
   if (!one_of_.empty()) return absl::StrCat("one of ", Limits());
+  if (!format_.empty()) return absl::StrCat(is_list() ? "a list of " : "", format_);
   std::string accepted = std::visit(
       Overloaded{[](std::string*) { return "text"; }, [](bool*) { return "true or false"; },
                  [](double*) { return "a number"; },

@@ -26,7 +26,9 @@ class BoundOption final : public ConfigOption {
         default_(Text()) {}
 
   ConfigOption& Range(double low, double high) override;
+  ConfigOption& MultipleOf(int64_t divisor) override;
   ConfigOption& OneOf(std::vector<std::string> values) override;
+  ConfigOption& Format(std::string expected, bool (*matches)(const std::string& text)) override;
   ConfigOption& Required() override;
   ConfigOption& Unit(std::string unit) override;
 
@@ -68,7 +70,10 @@ class BoundOption final : public ConfigOption {
   const ConfigField field_;
   const std::string default_;
   std::optional<std::pair<double, double>> range_;  // of a duration in seconds
+  int64_t divisor_ = 1;                             // of whole numbers
   std::vector<std::string> one_of_;
+  std::string format_;                                  // what `matches_` accepts
+  bool (*matches_)(const std::string& text) = nullptr;  // null: anything
   std::string unit_;
   bool required_ = false;
   bool assigned_ = false;

@@ -22,6 +22,7 @@ sigset_t ShutdownSignals() {
 ShutdownSignal::ShutdownSignal() {
   const sigset_t set = ShutdownSignals();
   BATON_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+  BATON_CHECK(std::signal(SIGPIPE, SIG_IGN) != SIG_ERR);
 }
 
 int ShutdownSignal::Wait() {

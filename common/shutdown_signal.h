@@ -3,7 +3,8 @@
 namespace baton {
 
 // SIGTERM and SIGINT as something that main waits for. Construct it before any thread is started:
-// the signals are blocked in all threads that come after.
+// the signals are blocked in all threads that come after. SIGPIPE is ignored from then on: a server
+// does not end because nobody reads its output any more.
 class ShutdownSignal {
  public:
   ShutdownSignal();

@@ -56,8 +56,9 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .OneOf({"bf16", "fp8"});
   parser.Add("index-cache-dtype", &config.index_cache_dtype, "storage of index keys")
       .OneOf({"bf16", "fp8", "fp4"});
-  parser.Add("page-tokens", &config.page_tokens, "tokens a page covers, a multiple of 128")
+  parser.Add("page-tokens", &config.page_tokens, "tokens a page covers")
       .Range(128, 4096)
+      .MultipleOf(128)
       .Unit("tokens");
   parser.Add("pages", &config.pages, "pages of the cache").Range(1, 1 << 28);
   parser.Add("slots", &config.slots, "sequences that can be live at once").Range(1, 4096);

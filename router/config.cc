@@ -1,12 +1,21 @@
 #include "router/config.h"
 
+#include "common/host_port.h"
+#include "router/registry/membership.h"
+
 namespace baton::router {
 
 void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   parser.Group("Network");
-  parser.Add("listen", &config.listen, "host:port of the OpenAI HTTP API; port 0 picks one");
-  parser.Add("grpc-listen", &config.grpc_listen, "host:port of baton.v1.Inference");
-  parser.Add("metrics-listen", &config.metrics_listen, "host:port of GET /metrics");
+  const auto is_worker = [](const std::string& entry) {
+    return ParseWorkerList(WorkerRole::kDecode, {entry}).ok();
+  };
+  const auto address = [&](const char* name, std::string* field, const char* help) {
+    parser.Add(name, field, help).Format("host:port", IsHostPort);
+  };
+  address("listen", &config.listen, "host:port of the OpenAI HTTP API; port 0 picks one");
+  address("grpc-listen", &config.grpc_listen, "host:port of baton.v1.Inference");
+  address("metrics-listen", &config.metrics_listen, "host:port of GET /metrics");
 
   parser.Group("Model");
   parser.Add("model-dir", &config.model_dir, "directory with tokenizer.json and config.json")
@@ -14,10 +23,14 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   parser.Add("model-name", &config.model_name, "as clients name it; empty: the directory's name");
 
   parser.Group("Workers");
-  parser.Add("prefill-workers", &config.prefill_workers,
-             "host:port of each, or dns:host:port for all addresses that a name has, now and "
-             "later; none: decode workers prefill by themselves");
-  parser.Add("decode-workers", &config.decode_workers, "the same").Required();
+  parser
+      .Add("prefill-workers", &config.prefill_workers,
+           "host:port of each, or dns:host:port for all addresses that a name has, now and later; "
+           "none: decode workers prefill by themselves")
+      .Format("host:port or dns:host:port", is_worker);
+  parser.Add("decode-workers", &config.decode_workers, "the same")
+      .Format("host:port or dns:host:port", is_worker)
+      .Required();
   parser
       .Add("resolve-interval", &config.resolve_interval, "between two lookups of names after dns:")
       .Range(0.1, 3600);

@@ -5,10 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/host_port.h"
 #include "common/rpc/callback_threads.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/limits.h"
 #include "grpc/grpc.h"
+#include "common/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server.h"
@@ -52,6 +54,7 @@ struct GrpcServer::Impl {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options) {
   EnableHealthAndReflection();
+  BATON_RETURN_IF_ERROR(ParseHostPort(options.listen).status()) << "cannot serve gRPC";
   KeepCallbackThreads();
   grpc::ServerBuilder builder;
   SetLimits(builder);

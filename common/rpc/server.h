@@ -22,8 +22,9 @@ struct ServerOptions {
 // A gRPC server with grpc.health.v1 and reflection. Thread-safe.
 class GrpcServer {
  public:
-  // Serves from the moment it returns. UNAVAILABLE, naming the address, when it cannot be bound: a
-  // port that another process listens on is an error, never shared.
+  // Serves from the moment it returns. INVALID_ARGUMENT when `listen` is no host:port; UNAVAILABLE,
+  // naming the address, when it cannot be bound: a port that another process listens on is an error,
+  // never shared.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerOptions& options);
   // Shutdown(0).
   ~GrpcServer();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
+#include "common/host_port.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -46,11 +47,19 @@ bool IsAnyAddress(absl::string_view host) {
 
 void BindWorkerHost(WorkerHostConfig& config, ConfigParser& parser) {
   parser.Group("Network");
-  parser.Add("listen", &config.listen, "host:port to serve gRPC on; port 0 picks one");
-  parser.Add("advertise", &config.advertise,
-             "host:port at which other processes reach this one; default: the address listened on");
-  parser.Add("metrics-listen", &config.metrics_listen,
-             "host:port to serve Prometheus metrics on; port 0 picks one, empty: not served");
+  const auto nothing_or_address = [](const std::string& text) {
+    return text.empty() || IsHostPort(text);
+  };
+  parser.Add("listen", &config.listen, "host:port to serve gRPC on; port 0 picks one")
+      .Format("host:port", IsHostPort);
+  parser
+      .Add("advertise", &config.advertise,
+           "host:port at which other processes reach this one; default: the address listened on")
+      .Format("host:port or nothing", nothing_or_address);
+  parser
+      .Add("metrics-listen", &config.metrics_listen,
+           "host:port to serve Prometheus metrics on; port 0 picks one, empty: not served")
+      .Format("host:port or nothing", nothing_or_address);
   parser.Group("Process");
   parser.Add("log-level", &config.log_level, "how much is logged to stderr")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"});

@@ -18,8 +18,10 @@
 #include "boost/asio/strand.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "common/gate.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "router/http/connection.h"
 
 namespace baton::router {
@@ -35,18 +37,10 @@ absl::StatusOr<tcp::acceptor> Listen(asio::io_context& io, const std::string& li
     return absl::UnavailableError(
         absl::StrCat("HTTP cannot listen on '", listen, "': ", error.message()));
   };
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("HTTP listen address is '", listen, "', expected host:port"));
-  }
-  std::string host = listen.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
+  BATON_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(listen));
   error_code error;
   const auto resolved =
-      tcp::resolver(io).resolve(host, listen.substr(colon + 1),
+      tcp::resolver(io).resolve(address.host, absl::StrCat(address.port),
                                 tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || resolved.empty()) return failed(error);
   const tcp::endpoint endpoint = resolved.begin()->endpoint();

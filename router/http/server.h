@@ -28,7 +28,8 @@ struct HttpServerOptions {
 // Beyond a limit the answer is 408, 413, 431 or 503 and the connection is closed. Thread-safe.
 class HttpServer {
  public:
-  // Serves from the moment it returns. UNAVAILABLE, naming the address, when it cannot be bound.
+  // Serves from the moment it returns. INVALID_ARGUMENT when `listen` is no host:port; UNAVAILABLE,
+  // naming the address, when it cannot be bound.
   // `handler` and `connections` (a gauge of the open ones) must outlive the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            HttpHandler* handler,

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/host_port.h"
 #include "common/log.h"
 
 namespace baton::router {
@@ -17,20 +17,21 @@ absl::StatusOr<std::vector<ListedWorkers>> ParseWorkerList(
   for (const std::string& entry : entries) {
     absl::string_view target = entry;
     const bool by_dns = absl::ConsumePrefix(&target, "dns:");
-    const size_t colon = target.rfind(':');
-    uint32_t port = 0;
-    constexpr uint32_t kMaxPort = 65535;
-    if (colon == absl::string_view::npos || colon == 0 ||
-        !absl::SimpleAtoi(target.substr(colon + 1), &port) || port == 0 || port > kMaxPort) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(target);
+    if (!address.ok() || address->port == 0) {
       return absl::InvalidArgumentError(absl::StrCat(WorkerRoleName(role), "-workers has '", entry,
                                                      "', expected host:port or dns:host:port"));
+    }
+    if (std::ranges::count(entries, entry) > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(WorkerRoleName(role), "-workers has '", entry, "' more than once"));
     }
     ListedWorkers& workers = listed.emplace_back();
     workers.role = role;
     workers.target = std::string(target);
     if (!by_dns) continue;
-    workers.dns_host = std::string(target.substr(0, colon));
-    workers.dns_port = std::string(target.substr(colon + 1));
+    workers.dns_host = address->host;
+    workers.dns_port = absl::StrCat(address->port);
   }
   return listed;
 }

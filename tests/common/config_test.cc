@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "common/host_port.h"
 #include "common/version.h"
 #include "gmock/gmock.h"
 #include "tests/testing/status_matchers.h"
@@ -25,6 +26,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 struct Config {
   std::string listen = "127.0.0.1:0";
+  std::string name = "x";
   std::string device = "cpu";
   bool reflection = true;
   int page_tokens = 256;
@@ -38,12 +40,14 @@ class ConfigTest : public ::testing::Test {
  protected:
   ConfigTest() {
     parser_.Group("Network");
-    parser_.Add("listen", &config_.listen, "host:port to serve on");
-    parser_.Add("peers", &config_.peers, "host:port of each peer");
+    parser_.Add("listen", &config_.listen, "host:port to serve on").Format("host:port", IsHostPort);
+    parser_.Add("peers", &config_.peers, "host:port of each peer").Format("host:port", IsHostPort);
+    parser_.Add("name", &config_.name, "anything");
     parser_.Add("reflection", &config_.reflection, "serve reflection");
     parser_.Group("Cache");
     parser_.Add("page-tokens", &config_.page_tokens, "tokens a page covers")
         .Range(128, 4096)
+        .MultipleOf(128)
         .Unit("tokens");
     parser_.Add("pages", &config_.pages, "pages of the cache").Range(1, 1 << 28);
     parser_.Group("Rest");
@@ -119,7 +123,7 @@ TEST_F(ConfigTest, ABadValueIsNamedWithWhatIsAccepted) {
   EXPECT_THAT(Parse({"--page-tokens=many"}),
               StatusIs(kInvalid,
                        "--page-tokens: \"many\" is not accepted; expected a whole number, "
-                       "128 to 4096, in tokens"));
+                       "128 to 4096, a multiple of 128, in tokens"));
   EXPECT_THAT(Parse({"--device=tpu"}),
               StatusIs(kInvalid, "--device: \"tpu\" is not accepted; expected one of cpu, cuda"));
   EXPECT_THAT(Parse({"--reflection=perhaps"}),
@@ -139,6 +143,7 @@ TEST_F(ConfigTest, LimitsAreInclusiveAndBeyondThemIsAnError) {
   EXPECT_THAT(Parse({"--page-tokens=4097"}), StatusIs(kInvalid));
   EXPECT_THAT(Parse({"--pages=99999999999999999999"}),
               StatusIs(kInvalid, HasSubstr("1 to 268435456")));
+  EXPECT_THAT(Parse({"--page-tokens=200"}), StatusIs(kInvalid, HasSubstr("a multiple of 128")));
   EXPECT_THAT(Parse({"--grace=11m"}), StatusIs(kInvalid, HasSubstr("0 to 10m")));
 }
 
@@ -154,8 +159,38 @@ TEST_F(ConfigTest, PositionalArgumentsAreRefused) {
 }
 
 TEST_F(ConfigTest, AFlagWithoutItsValueIsNamed) {
-  EXPECT_THAT(Parse({"--listen"}), StatusIs(kInvalid, "--listen: 1 required TEXT missing"));
-  EXPECT_THAT(Parse({"--pages="}), StatusIs(kInvalid, "--pages: 1 required INT missing"));
+  EXPECT_THAT(Parse({"--listen"}), StatusIs(kInvalid, HasSubstr("--listen has no value")));
+  EXPECT_THAT(Parse({"--config"}), StatusIs(kInvalid, HasSubstr("--config has no value")));
+  EXPECT_THAT(Parse({"--pages="}), StatusIs(kInvalid, HasSubstr("--pages: \"\"")));
+  EXPECT_THAT(Parse({"--reflection="}), StatusIs(kInvalid, HasSubstr("--reflection has no value")));
+}
+
+TEST_F(ConfigTest, AFlagIsNeverTheValueOfAnother) {
+  EXPECT_THAT(Parse({"--name=", "--pages=3"}), IsOk());
+  EXPECT_EQ(config_.name, "");
+  EXPECT_EQ(config_.pages, 3);
+  EXPECT_THAT(Parse({"--pages=4", "--name="}), IsOk());
+  EXPECT_EQ(config_.pages, 4);
+  EXPECT_THAT(Parse({"--name", "--pages=5"}), StatusIs(kInvalid, HasSubstr("--name has no value")));
+  EXPECT_THAT(Parse({"--name=--pages=5"}), IsOk());
+  EXPECT_EQ(config_.name, "--pages=5");
+}
+
+TEST_F(ConfigTest, AnAddressWithAPortThatWouldWrapIsRefused) {
+  EXPECT_THAT(Parse({"--listen=[::1]:65535"}), IsOk());
+  EXPECT_THAT(
+      Parse({"--listen=127.0.0.1:99999"}),
+      StatusIs(kInvalid, "--listen: \"127.0.0.1:99999\" is not accepted; expected host:port"));
+  EXPECT_THAT(Parse({"--peers=a:1,b"}), StatusIs(kInvalid, HasSubstr("a list of host:port")));
+  EXPECT_THAT(ParseText("listen: nowhere\n"), StatusIs(kInvalid, HasSubstr("\"nowhere\"")));
+}
+
+TEST_F(ConfigTest, AListHasNoEmptyItems) {
+  EXPECT_THAT(Parse({"--peers="}), IsOk());
+  EXPECT_THAT(config_.peers, IsEmpty());
+  for (const char* flag : {"--peers=,", "--peers=a:1,,b:2", "--peers=a:1,"}) {
+    EXPECT_THAT(Parse({flag}), StatusIs(kInvalid, HasSubstr("--peers"))) << flag;
+  }
 }
 
 TEST_F(ConfigTest, AScalarFlagGivenTwiceIsRefused) {
@@ -251,15 +286,21 @@ TEST_F(ConfigTest, AMissingFileIsNamed) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nonexistent/x.yaml")));
 }
 
+TEST_F(ConfigTest, ADirectoryInPlaceOfAFileIsAnErrorThatNamesIt) {
+  const std::string flag = "--config=" + ::testing::TempDir();
+  EXPECT_THAT(Parse({flag.c_str()}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(::testing::TempDir())));
+}
+
 TEST_F(ConfigTest, HelpListsGroupsDefaultsLimitsAndUnits) {
   ::testing::internal::CaptureStdout();
   EXPECT_THAT(Parse({"--help"}), IsOkAndHolds(ParseOutcome::kExit));
   const std::string help = ::testing::internal::GetCapturedStdout();
-  EXPECT_THAT(
-      help, AllOf(HasSubstr("Tests configuration."), HasSubstr("Network"), HasSubstr("Cache"),
-                  HasSubstr("--page-tokens INT"), HasSubstr("default 256; 128 to 4096; in tokens"),
-                  HasSubstr("default 30s; 0 to 10m"), HasSubstr("cpu, cuda"),
-                  HasSubstr("--config FILE")));
+  EXPECT_THAT(help, AllOf(HasSubstr("Tests configuration."), HasSubstr("Network"),
+                          HasSubstr("Cache"), HasSubstr("--page-tokens INT"),
+                          HasSubstr("default 256; 128 to 4096, a multiple of 128; in tokens"),
+                          HasSubstr("default 30s; 0 to 10m"), HasSubstr("cpu, cuda"),
+                          HasSubstr("--config FILE")));
 }
 
 TEST_F(ConfigTest, VersionIsPrinted) {
@@ -280,9 +321,9 @@ TEST_F(ConfigTest, CheckConfigPrintsWhatFlagsAndFileAmountTo) {
 TEST_F(ConfigTest, DescribeShowsTheParsedValues) {
   ASSERT_THAT(Parse({"--page-tokens=128", "--peers=a:1,b:2", "--grace=90"}), IsOk());
   EXPECT_THAT(parser_.Describe(),
-              ElementsAre("listen = 127.0.0.1:0", "peers = a:1,b:2", "reflection = true",
-                          "page-tokens = 128", "pages = 1024", "device = cpu", "temperature = 0.5",
-                          "grace = 1m30s"));
+              ElementsAre("listen = 127.0.0.1:0", "peers = a:1,b:2", "name = x",
+                          "reflection = true", "page-tokens = 128", "pages = 1024", "device = cpu",
+                          "temperature = 0.5", "grace = 1m30s"));
 }
 
 }  // namespace

@@ -131,6 +131,12 @@ TEST(WorkerListTest, NamesTheEntryThatIsNoAddress) {
   }
 }
 
+TEST(WorkerListTest, AnEntryThatStandsThereTwiceIsNamed) {
+  EXPECT_THAT(ParseWorkerList(WorkerRole::kPrefill, {"a:1", "a:2", "a:1"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("prefill-workers has 'a:1' more than once")));
+}
+
 TEST(SystemResolverTest, KnowsNumbersAndTheLocalHost) {
   SystemResolver resolver;
   BATON_ASSERT_OK_AND_ASSIGN(const std::vector<std::string> number,

@@ -1,0 +1,37 @@
+#include "common/host_port.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace baton {
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
+  const auto refused = [text] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is not host:port with a port of 0 to 65535"));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return refused();
+  absl::string_view host = text.substr(0, colon);
+  const absl::string_view digits = text.substr(colon + 1);
+  const bool bracketed = absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
+  if (host.empty() || host.find_first_of("[] ") != absl::string_view::npos ||
+      (!bracketed && host.find(':') != absl::string_view::npos)) {
+    return refused();
+  }
+  uint32_t port = 0;
+  if (!std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(digits, &port) || port > std::numeric_limits<uint16_t>::max()) {
+    return refused();
+  }
+  return HostPort{.host = std::string(host), .port = static_cast<uint16_t>(port)};
+}
+
+bool IsHostPort(const std::string& text) { return ParseHostPort(text).ok(); }
+
+}  // namespace baton

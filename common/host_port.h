@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace baton {
+
+struct HostPort {
+  std::string host;  // without the brackets of an IPv6 address
+  uint16_t port = 0;
+};
+
+// Of "host:port", IPv6 as "[::1]:port". INVALID_ARGUMENT, naming the text, for anything else; a
+// port beyond 65535 above all, since resolvers and socket calls take it modulo 65536.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+bool IsHostPort(const std::string& text);
+
+}  // namespace baton

@@ -1,0 +1,37 @@
+#include "common/host_port.h"
+
+#include "gmock/gmock.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton {
+namespace {
+
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TEST(HostPortTest, NamesAndAddressesOfBothKindsAreTaken) {
+  struct Case {
+    const char* text;
+    const char* host;
+    uint16_t port;
+  };
+  for (const Case& c :
+       {Case{"127.0.0.1:0", "127.0.0.1", 0}, Case{"decode-0:7002", "decode-0", 7002},
+        Case{"[::1]:65535", "::1", 65535}, Case{"[::]:80", "::", 80}}) {
+    BATON_ASSERT_OK_AND_ASSIGN(const HostPort parsed, ParseHostPort(c.text));
+    EXPECT_EQ(parsed.host, c.host) << c.text;
+    EXPECT_EQ(parsed.port, c.port) << c.text;
+  }
+}
+
+TEST(HostPortTest, AnythingElseIsRefusedByName) {
+  for (const char* text : {"", ":", "host", "host:", ":7000", "127.0.0.1:65536", "127.0.0.1:99999",
+                           "host:-1", "host:+1", "host: 1", "host:70x", "::1:7000", "[::1]", "[]:1",
+                           "[::1:7000", "a b:1", "host:99999999999999999999"}) {
+    EXPECT_THAT(ParseHostPort(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace baton
