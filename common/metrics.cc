@@ -10,7 +10,6 @@
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/version.h"
-#include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
@@ -51,11 +50,11 @@ class FamilyWriter final : public GaugeWriter {
   std::map<std::string, prometheus::MetricFamily> families_;
 };
 
-class Readers final : public prometheus::Collectable {
+class Readers {
  public:
   explicit Readers(std::string role) : role_(std::move(role)) {}
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
+  std::vector<prometheus::MetricFamily> Collect() const {
     MutexLock lock(mutex_);
     FamilyWriter writer(role_);
     for (const auto& [id, read] : readers_) read(writer);
@@ -83,13 +82,14 @@ class Readers final : public prometheus::Collectable {
 }  // namespace
 
 struct Metrics::Impl {
-  explicit Impl(const std::string& role)
-      : constant_labels{{"role", role}}, readers(std::make_shared<Readers>(role)) {}
+  explicit Impl(const std::string& role) : constant_labels{{"role", role}}, readers(role) {}
+
+  std::string Text() const;
 
   const prometheus::Labels constant_labels;
-  const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
-  const std::shared_ptr<Readers> readers;
-  std::unique_ptr<MetricsServer> server;  // last: its threads read what is above
+  prometheus::Registry registry;
+  Readers readers;
+  std::unique_ptr<MetricsServer> server;  // last: its thread reads what is above
 };
 
 Metrics::Metrics(std::string role) : impl_(std::make_unique<Impl>(role)) {
@@ -101,7 +101,7 @@ Metrics::Metrics(std::string role) : impl_(std::make_unique<Impl>(role)) {
       .Name("process_start_time_seconds")
       .Help("Start of the process, in seconds since the Unix epoch.")
       .Labels(impl_->constant_labels)
-      .Register(*impl_->registry)
+      .Register(impl_->registry)
       .Add({})
       .Set(std::chrono::duration<double>(now).count());
 }
@@ -115,7 +115,7 @@ prometheus::Counter& Metrics::AddCounter(const std::string& name, const std::str
       .Name(name)
       .Help(help)
       .Labels(impl_->constant_labels)
-      .Register(*impl_->registry)
+      .Register(impl_->registry)
       .Add(labels);
 }
 
@@ -126,7 +126,7 @@ prometheus::Gauge& Metrics::AddGauge(const std::string& name, const std::string&
       .Name(name)
       .Help(help)
       .Labels(impl_->constant_labels)
-      .Register(*impl_->registry)
+      .Register(impl_->registry)
       .Add(labels);
 }
 
@@ -138,30 +138,30 @@ prometheus::Histogram& Metrics::AddHistogram(const std::string& name, const std:
       .Name(name)
       .Help(help)
       .Labels(impl_->constant_labels)
-      .Register(*impl_->registry)
+      .Register(impl_->registry)
       .Add(labels, prometheus::Histogram::BucketBoundaries(buckets.begin(), buckets.end()));
 }
 
 Metrics::Reader Metrics::AddReader(std::function<void(GaugeWriter&)> read) {
-  return Reader(this, impl_->readers->Add(std::move(read)));
+  return Reader(this, impl_->readers.Add(std::move(read)));
 }
 
-void Metrics::RemoveReader(size_t id) { impl_->readers->Remove(id); }
+void Metrics::RemoveReader(size_t id) { impl_->readers.Remove(id); }
 
 absl::Status Metrics::Serve(const std::string& listen) {
   BATON_CHECK(impl_->server == nullptr) << "Serve is called once";
-  BATON_ASSIGN_OR_RETURN(impl_->server,
-                         MetricsServer::Start(listen, {impl_->registry, impl_->readers}));
+  BATON_ASSIGN_OR_RETURN(
+      impl_->server, MetricsServer::Start(listen, [impl = impl_.get()] { return impl->Text(); }));
   return absl::OkStatus();
 }
 
 int Metrics::port() const { return impl_->server == nullptr ? 0 : impl_->server->port(); }
 
-std::string Metrics::Text() const {
-  std::vector<prometheus::MetricFamily> families = impl_->registry->Collect();
-  for (prometheus::MetricFamily& family : impl_->readers->Collect()) {
-    families.push_back(std::move(family));
-  }
+std::string Metrics::Text() const { return impl_->Text(); }
+
+std::string Metrics::Impl::Text() const {
+  std::vector<prometheus::MetricFamily> families = registry.Collect();
+  for (prometheus::MetricFamily& family : readers.Collect()) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);
 }
 

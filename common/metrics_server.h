@@ -1,35 +1,31 @@
 #pragma once
 
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "prometheus/collectable.h"
-#include "prometheus/exposer.h"
 
 namespace baton {
 
-// Serves GET /metrics over HTTP until it is destroyed. Its threads hold `sources` weakly and have
-// ended when the destructor returns: within milliseconds if `listen` names an IPv4 address, else
-// two seconds.
+// Serves GET /metrics over HTTP/1.1 until it is destroyed, on one thread that waits for no client:
+// a connection is for one request, ends after five seconds whatever it does, and gives way to new
+// ones when there are too many. Idle and slow clients therefore keep no scrape waiting.
 class MetricsServer {
  public:
-  // Binds host:port; port 0 picks one. UNAVAILABLE when it cannot be bound.
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
-      const std::string& listen,
-      const std::vector<std::weak_ptr<prometheus::Collectable>>& sources);
+  // Binds host:port; port 0 picks one. `text` is the body of the answer; it runs on the server's
+  // thread and not after the destructor. INVALID_ARGUMENT: not a host:port; UNAVAILABLE, naming the
+  // address: it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
+                                                              std::function<std::string()> text);
   ~MetricsServer();
 
-  int port() const { return port_; }
+  int port() const;
 
  private:
-  MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, const std::string& listen);
-
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  const int port_;
-  uint32_t host_ = 0;  // IPv4, network order; 0.0.0.0 reaches this machine too
+  struct Impl;
+  explicit MetricsServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace baton

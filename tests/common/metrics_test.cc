@@ -1,7 +1,9 @@
 #include "common/metrics.h"
 
 #include <atomic>
+#include <chrono>
 #include <thread>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,19 +26,28 @@ namespace {
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
-// GET /metrics of a port of this machine.
-std::string Scrape(int port) {
+// A connection to a port of this machine; -1 without one.
+int Connect(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+// What a port of this machine answers.
+std::string Ask(int port, const std::string& request) {
+  const int fd = Connect(port);
   std::string reply;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  if (fd >= 0) {
     EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
     char buffer[4096];
     ssize_t size = 0;
@@ -47,6 +58,8 @@ std::string Scrape(int port) {
   close(fd);
   return reply;
 }
+
+std::string Scrape(int port) { return Ask(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); }
 
 int Count(const std::string& text, const std::string& line) {
   int count = 0;
@@ -170,7 +183,55 @@ TEST(MetricsTest, APortThatIsTakenIsAnErrorThatNamesIt) {
   const std::string taken = absl::StrCat("127.0.0.1:", first.port());
   Metrics second("decode");
   EXPECT_THAT(second.Serve(taken), StatusIs(absl::StatusCode::kUnavailable, HasSubstr(taken)));
-  EXPECT_THAT(second.Serve("no-port"), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(second.Serve("no-port"), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(second.Serve("127.0.0.1:99999"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("99999")));
+}
+
+TEST(MetricsTest, IdleConnectionsKeepNoScrapeWaiting) {
+  Metrics metrics("prefill");
+  ASSERT_THAT(metrics.Serve("127.0.0.1:0"), IsOk());
+  std::vector<int> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(Connect(metrics.port()));
+    ASSERT_GE(idle.back(), 0);
+    const ssize_t half = i % 2 == 0 ? 5 : 0;  // of a request; some send nothing
+    EXPECT_EQ(send(idle.back(), "GET /", half, MSG_NOSIGNAL), half);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(Scrape(metrics.port()), HasSubstr("baton_build_info"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  for (const int fd : idle) close(fd);
+}
+
+TEST(MetricsTest, OtherRequestsAreAnsweredAsHttpDemands) {
+  Metrics metrics("prefill");
+  ASSERT_THAT(metrics.Serve("127.0.0.1:0"), IsOk());
+  const int port = metrics.port();
+  EXPECT_THAT(Ask(port, "GET /metrics?x=1 HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Ask(port, "GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask(port, "POST /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask(port, "nonsense\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Ask(port, std::string(9000, 'x')), StartsWith("HTTP/1.1 431 "));
+  EXPECT_THAT(Ask(port, "HEAD /metrics HTTP/1.1\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), EndsWith("\r\n\r\n")));
+}
+
+TEST(MetricsTest, ServesOnIpv6) {
+  Metrics metrics("prefill");
+  const absl::Status status = metrics.Serve("[::1]:0");
+  if (absl::IsUnavailable(status)) GTEST_SKIP() << status;  // a machine without it
+  ASSERT_THAT(status, IsOk());
+  EXPECT_NE(metrics.port(), 0);
+}
+
+TEST(MetricsTest, TheServerEndsAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) {
+    Metrics metrics("prefill");
+    ASSERT_THAT(metrics.Serve("127.0.0.1:0"), IsOk());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 }  // namespace
