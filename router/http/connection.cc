@@ -12,6 +12,7 @@
 #include "boost/asio/redirect_error.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/beast/http.hpp"
+#include "router/http/request_head.h"
 
 namespace baton::router {
 
@@ -41,11 +42,6 @@ void SetHeaders(const HttpResponse& response, Fields& message) {
   message.set(http::field::content_type, response.content_type);
   for (const auto& [name, value] : response.headers) message.set(name, value);
 }
-
-struct Refusal {
-  int status = 0;  // 0: close without a word
-  std::string message = {};
-};
 
 Refusal RefusalOf(const error_code& error, const HttpServerOptions& options) {
   if (error == http::error::header_limit) {
@@ -147,6 +143,12 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   Arm(options.header_timeout);
   co_await http::async_read_header(socket_, buffer_, parser, Into(error));
   const bool in_body = !error;
+  head_only_ = !error && parser.get().method() == http::verb::head;
+  if (const std::optional<Refusal> refusal = error ? std::nullopt : RefuseHead(parser.get())) {
+    Disarm();
+    co_await RefuseAndDrain(refusal->status, refusal->message);
+    co_return std::nullopt;
+  }
   if (!error && !parser.is_done()) {
     if (beast::iequals(parser.get()[http::field::expect], "100-continue") &&
         !co_await WriteRaw("HTTP/1.1 100 Continue\r\n\r\n")) {
@@ -169,9 +171,8 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   Received received;
   received.keep_alive = message.keep_alive();
   received.chunked_allowed = message.version() >= 11;
-  const std::string_view target = View(message.target());
-  received.request = {.method = std::string(View(message.method_string())),
-                      .path = std::string(target.substr(0, target.find('?'))),
+  received.request = {.method = head_only_ ? "GET" : std::string(View(message.method_string())),
+                      .path = PathOf(message.target()),
                       .content_type = std::string(View(message[http::field::content_type])),
                       .body = std::move(message.body())};
   co_return received;
@@ -250,8 +251,8 @@ asio::awaitable<bool> Connection::WriteWhole(const HttpResponse& response, bool 
   http::response<http::string_body> message(static_cast<http::status>(response.status), 11);
   SetHeaders(response, message);
   message.keep_alive(keep_alive);
-  message.body() = response.body;
-  message.prepare_payload();
+  message.content_length(response.body.size());
+  if (!head_only_) message.body() = response.body;
   http::response_serializer<http::string_body> serializer(message);
   error_code error;
   while (!error && !serializer.is_done()) {

@@ -72,6 +72,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   ConnectionContext* const context_;
   boost::beast::flat_buffer buffer_;  // received, not yet parsed
   bool idle_ = true;                  // between two requests
+  bool head_only_ = false;            // the request is a HEAD: its answer has no body
   bool watching_ = false;             // Watch runs
   bool stop_watching_ = false;        // the answer is complete, or the client known to be gone
   bool client_gone_ = false;

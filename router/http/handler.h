@@ -11,7 +11,7 @@
 namespace baton::router {
 
 struct HttpRequest {
-  std::string method;             // upper case
+  std::string method;             // upper case; GET for a HEAD, whose answer loses its body later
   std::string path;               // percent-encoding as received, without the query
   std::string content_type = {};  // empty: no such header
   std::string body = {};

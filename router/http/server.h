@@ -25,7 +25,9 @@ struct HttpServerOptions {
 
 // HTTP/1.1 with keep-alive and pipelining: requests of a connection are answered one after another.
 // A client that closes its side of a connection counts as gone, also while it waits for an answer.
-// Beyond a limit the answer is 408, 413, 431 or 503 and the connection is closed. Thread-safe.
+// Beyond a limit the answer is 408, 413, 431 or 503, and a request that may end elsewhere than it
+// seems (an unknown transfer coding, no Host) is 400, 415 or 501; then the connection is closed.
+// Thread-safe.
 class HttpServer {
  public:
   // Serves from the moment it returns. INVALID_ARGUMENT when `listen` is no host:port; UNAVAILABLE,

@@ -341,6 +341,82 @@ TEST_F(HttpServerTest, GarbageIs400) {
   }
 }
 
+// Else what follows the head would be taken for the next request.
+TEST_F(HttpServerTest, ABodyUnderACodingThatIsNotKnownEndsTheConnection) {
+  Start();
+  struct Case {
+    const char* header;
+    int status;
+  };
+  for (const Case& c :
+       {Case{"Transfer-Encoding: xchunked", 501}, Case{"Transfer-Encoding: chunked, identity", 501},
+        Case{"Transfer-Encoding: gzip, chunked", 501},
+        Case{"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", 501},
+        Case{"Content-Encoding: gzip\r\nContent-Length: 36", 415},
+        Case{"Transfer-Encoding: chunked\r\nContent-Length: 36", 400}}) {
+    HttpClient client(port());
+    client.Send(std::string("POST /echo HTTP/1.1\r\nHost: x\r\n") + c.header +
+                "\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n");
+    const HttpClient::Response response = client.Read();
+    EXPECT_EQ(response.status, c.status) << c.header << ": " << response.body;
+    EXPECT_EQ(response.headers.at("connection"), "close");
+    EXPECT_TRUE(client.AtEnd()) << c.header;
+  }
+}
+
+TEST_F(HttpServerTest, ChunkedAndIdentityBodiesAreTaken) {
+  Start();
+  HttpClient client(port());
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n"
+      "Content-Encoding: identity\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+  EXPECT_EQ(client.Read().body, "POST /echo abc");
+}
+
+TEST_F(HttpServerTest, ExactlyOneHostIsDemandedOfHttp11) {
+  Start();
+  for (const char* hosts : {"", "Host: x\r\nHost: y\r\n"}) {
+    HttpClient client(port());
+    client.Send(std::string("GET /echo HTTP/1.1\r\n") + hosts + "\r\n");
+    EXPECT_EQ(client.Read().status, 400) << hosts;
+    EXPECT_TRUE(client.AtEnd());
+  }
+  HttpClient old(port());
+  old.Send("GET /echo HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(old.Read().body, "GET /echo ");
+}
+
+TEST_F(HttpServerTest, ATargetMayNameTheServer) {
+  Start();
+  HttpClient client(port());
+  for (const auto& [target, path] :
+       std::vector<std::pair<std::string, std::string>>{{"http://x:80/echo?q=http://y/z", "/echo"},
+                                                        {"HTTPS://x", "/"},
+                                                        {"/http://x", "/http://x"}}) {
+    client.SendRequest("GET", target);
+    EXPECT_EQ(client.Read().body, "GET " + path + " ");
+  }
+}
+
+TEST_F(HttpServerTest, AHeadIsAnsweredAsAGetWithoutTheBody) {
+  Start();
+  HttpClient client(port());
+  client.SendRequest("HEAD", "/echo");
+  const HttpClient::Response head = client.ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.at("content-length"), "10");
+  client.SendRequest("GET", "/echo");  // what comes next is its answer
+  EXPECT_EQ(client.Read().body, "GET /echo ");
+  client.Send("HEAD /echo HTTP/1.1\r\n\r\n");  // refused: no Host
+  EXPECT_EQ(client.ReadHead().status, 400);
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpServerTest, AnAddressWithAPortThatWouldWrapIsRefused) {
+  EXPECT_THAT(HttpServer::Start({.listen = "127.0.0.1:99999"}, &handler_, &connections_),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("127.0.0.1:99999")));
+}
+
 TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreToldSo) {
   Start({.max_connections = 1});
   HttpClient first(port());
