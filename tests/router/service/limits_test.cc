@@ -54,7 +54,7 @@ TEST_F(LimitsTest, BodiesAndHeaders) {
 }
 
 TEST_F(LimitsTest, SlowHeadersAndBodiesAndIdleConnections) {
-  StartWith({"--header-timeout=50ms", "--body-timeout=50ms", "--idle-timeout=50ms"});
+  StartWith({"--header-timeout=50ms", "--body-timeout=50ms", "--idle-timeout=500ms"});
   HttpClient headers(port());
   headers.Send("POST /v1/completions HTTP/1.1\r\n");
   ExpectError(headers.Read(), 408, "headers did not arrive in time");
