@@ -35,7 +35,7 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Add("resolve-interval", &config.resolve_interval, "between two lookups of names after dns:")
       .Range(0.1, 3600);
   parser.Add("policy", &config.policy, "how a pair of workers is chosen")
-      .OneOf({"round-robin", "least-loaded"});
+      .OneOf({"prefix-aware", "least-loaded", "round-robin"});
   parser
       .Add("max-attempts", &config.max_attempts,
            "attempts at a request, the first included, while the client has seen nothing; after a "

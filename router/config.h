@@ -20,7 +20,7 @@ struct RouterConfig {
   std::vector<std::string> prefill_workers;
   std::vector<std::string> decode_workers;
   std::chrono::nanoseconds resolve_interval = std::chrono::seconds(5);
-  std::string policy = "least-loaded";
+  std::string policy = "prefix-aware";
   int max_attempts = 2;
   std::chrono::nanoseconds request_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds drain_timeout = std::chrono::seconds(60);

@@ -34,6 +34,7 @@ void Generation::Cancel(absl::Status status) {
 absl::StatusOr<Route> Generation::Choose(const Snapshot& snapshot) {
   const std::vector<WorkerId> avoid = tracker_.Avoid(/*tolerant=*/false);
   RouteQuery query{.prompt_tokens = static_cast<uint32_t>(spec_.prompt_tokens->size()),
+                   .prompt = *spec_.prompt_tokens,
                    .new_tokens = spec_.max_tokens.value_or(1),
                    .ticket = environment_->tickets++,
                    .now = environment_->clock->Now(),

@@ -22,7 +22,7 @@ namespace baton::router {
 // What all generations of a router share. Everything outlives them.
 struct GenerationEnvironment {
   Registry* registry = nullptr;
-  const Scorer* scorer = nullptr;
+  Scorer* scorer = nullptr;
   DecodeClient* decode = nullptr;
   RouterMetrics* metrics = nullptr;
   const Clock* clock = nullptr;

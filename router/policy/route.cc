@@ -11,12 +11,12 @@ namespace {
 
 class RoundRobin final : public Scorer {
  public:
-  double Score(const Worker&) const override { return 0; }
+  double Score(const Worker&, const Work&) const override { return 0; }
 };
 
-class LeastLoaded final : public Scorer {
+class LeastLoaded : public Scorer {
  public:
-  double Score(const Worker& worker) const override {
+  double Score(const Worker& worker, const Work&) const override {
     if (worker.role == WorkerRole::kPrefill) {
       return static_cast<double>(worker.EstimatedQueuedTokens());
     }
@@ -28,13 +28,49 @@ class LeastLoaded final : public Scorer {
   }
 };
 
+// Blocks of prompts that a router remembers: 8 Mi tokens, in some megabytes.
+constexpr size_t kRememberedBlocks = size_t{1} << 16;
+// How many requests more a decode worker may have for a prompt that it has in its cache.
+constexpr double kRequestsForAPrompt = 4;
+
+class PrefixAware final : public LeastLoaded {
+ public:
+  std::vector<PrefixMemory::Known> Known(std::span<const int32_t> prompt) const override {
+    return memory_.Find(prompt);
+  }
+  double Score(const Worker& worker, const Work& work) const override {
+    const double load = LeastLoaded::Score(worker, work);
+    const auto cached = static_cast<double>(work.cached);
+    if (worker.role == WorkerRole::kPrefill) return load - cached;
+    return load -
+           kRequestsForAPrompt * cached / static_cast<double>(std::max<int64_t>(work.prompt, 1));
+  }
+  // The first prefill worker of the list is the one that computes it, unless it is gone.
+  void OnChosen(std::span<const int32_t> prompt, const Route& route) override {
+    std::vector<WorkerId> workers = {route.decode->id};
+    if (!route.prefill.empty()) workers.push_back(route.prefill.front()->id);
+    memory_.Remember(prompt, workers);
+  }
+
+ private:
+  PrefixMemory memory_{kRememberedBlocks};
+};
+
 // `score` says the order; among equals the ticket decides, so that they take turns.
 std::vector<const Worker*> Ranked(std::vector<const Worker*> workers, uint64_t ticket,
-                                  const Scorer& scorer) {
+                                  const Scorer& scorer,
+                                  const std::vector<PrefixMemory::Known>& known,
+                                  const RouteQuery& query) {
   if (workers.empty()) return workers;
   std::ranges::rotate(workers, workers.begin() + static_cast<ptrdiff_t>(ticket % workers.size()));
   std::vector<std::pair<double, const Worker*>> scored;
-  for (const Worker* worker : workers) scored.emplace_back(scorer.Score(*worker), worker);
+  for (const Worker* worker : workers) {
+    const auto cached = std::ranges::find(known, worker->id, &PrefixMemory::Known::worker);
+    scored.emplace_back(
+        scorer.Score(*worker, {.prompt = query.prompt_tokens,
+                               .cached = cached == known.end() ? 0 : cached->tokens}),
+        worker);
+  }
   std::ranges::stable_sort(scored, {}, &std::pair<double, const Worker*>::first);
   for (size_t i = 0; i < scored.size(); ++i) workers[i] = scored[i].second;
   return workers;
@@ -104,14 +140,15 @@ absl::Status TooLong(const Snapshot& snapshot, WorkerRole role, const RouteQuery
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy) {
   if (policy == "round-robin") return std::make_unique<RoundRobin>();
   if (policy == "least-loaded") return std::make_unique<LeastLoaded>();
+  if (policy == "prefix-aware") return std::make_unique<PrefixAware>();
   return absl::InvalidArgumentError(
-      absl::StrCat("policy is '", policy, "', expected round-robin or least-loaded"));
+      absl::StrCat("policy is '", policy, "', expected prefix-aware, least-loaded or round-robin"));
 }
 
 uint32_t LongestContext(const Snapshot& snapshot) { return Longest(snapshot, WorkerRole::kDecode); }
 
 absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& query,
-                                  const Scorer& scorer) {
+                                  Scorer& scorer) {
   std::vector<const Worker*> decodes = Usable(snapshot, WorkerRole::kDecode, query);
   if (decodes.empty()) return NoneReady(snapshot, WorkerRole::kDecode, query);
   const bool split = snapshot.prefill_is_split;
@@ -135,20 +172,24 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
   if (decodes.empty()) return TooLong(snapshot, WorkerRole::kDecode, query);
 
   Route route;
+  const std::vector<PrefixMemory::Known> known = scorer.Known(query.prompt);
   DropCooling(decodes, query.now);
-  route.decode = Ranked(decodes, query.ticket, scorer).front();
+  route.decode = Ranked(decodes, query.ticket, scorer, known, query).front();
   std::erase_if(prefills, [&](const Worker* prefill) {
     return prefill->semantics_hash != route.decode->semantics_hash;
   });
   DropCooling(prefills, query.now);
   // A slower turn for prefill workers: equal numbers of both must not always meet in pairs.
-  route.prefill = Ranked(prefills, query.ticket + query.ticket / decodes.size(), scorer);
+  route.prefill =
+      Ranked(prefills, query.ticket + query.ticket / decodes.size(), scorer, known, query);
   if (route.prefill.size() > kMaxPrefillChoices) route.prefill.resize(kMaxPrefillChoices);
+  scorer.OnChosen(query.prompt, route);
   return route;
 }
 
 bool HasRoute(const Snapshot& snapshot) {
-  return ChooseRoute(snapshot, RouteQuery{.prompt_tokens = 1}, RoundRobin()).ok();
+  RoundRobin any;
+  return ChooseRoute(snapshot, RouteQuery{.prompt_tokens = 1}, any).ok();
 }
 
 }  // namespace baton::router

@@ -1,5 +1,7 @@
 #include "router/policy/route.h"
 
+#include <memory>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -180,6 +182,31 @@ TEST(RouteTest, OwnWorkSinceTheLastReportCountsAsLoad) {
   first.Release();
   second.Release();
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1}, "least-loaded").substr(0, 2), "d0");
+}
+
+// The pair that served the first turn serves the second, unless others have far less to do.
+TEST(RouteTest, PrefixAwareReturnsToWhereAPromptIsCached) {
+  Snapshot snapshot = TwoAndTwo();
+  const std::unique_ptr<Scorer> scorer = *MakeScorer("prefix-aware");
+  std::vector<int32_t> conversation(600, 5);
+  const auto choose = [&](uint64_t ticket) {
+    const RouteQuery query{.prompt_tokens = static_cast<uint32_t>(conversation.size()),
+                           .prompt = conversation,
+                           .ticket = ticket};
+    const absl::StatusOr<Route> route = ChooseRoute(snapshot, query, *scorer);
+    EXPECT_THAT(route, IsOk());
+    return route->decode->target + " " + route->prefill.front()->target;
+  };
+  EXPECT_EQ(choose(1), "d1 p1");
+  conversation.resize(700, 6);
+  EXPECT_EQ(choose(2), "d1 p1");
+  snapshot.workers[3].load.running_requests = 3;
+  snapshot.workers[1].load.queued_tokens = 600;
+  EXPECT_EQ(choose(2), "d1 p1");
+  snapshot.workers[3].load.running_requests = 5;
+  snapshot.workers[1].load.queued_tokens = 700;
+  EXPECT_EQ(choose(2), "d0 p0");
+  EXPECT_EQ(choose(2), "d0 p0") << "now they have it too";
 }
 
 TEST(RouteTest, WorkThatTheReportKnowsIsNotCountedTwice) {
