@@ -107,6 +107,13 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
       prefix_cached_tokens(metrics.AddCounter(
           "baton_prefix_cached_tokens_total",
           "Prompt tokens that were found in the prefix cache instead of being computed.")),
+      prefix_cache_hits(
+          metrics.AddCounter("baton_prefix_cache_hits_total",
+                             "Prompts of which the prefix cache had something when they began.")),
+      prefix_cache_misses(metrics.AddCounter("baton_prefix_cache_misses_total",
+                                             "Prompts of which it had nothing.")),
+      prefix_cache_evictions(metrics.AddCounter("baton_prefix_cache_evictions_total",
+                                                "Pages that the prefix cache let go.")),
       engine_step_duration(metrics.AddHistogram("baton_engine_step_duration_seconds",
                                                 "One forward pass over a batch.", kHandoffBuckets)),
       engine_batch_tokens(metrics.AddHistogram("baton_engine_batch_tokens",

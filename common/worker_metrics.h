@@ -97,6 +97,9 @@ class WorkerMetrics {
   prometheus::Counter& prompt_tokens;  // computed or found in the prefix cache
   prometheus::Counter& generation_tokens;
   prometheus::Counter& prefix_cached_tokens;    // the part of prompt_tokens that was not computed
+  prometheus::Counter& prefix_cache_hits;       // prompts of which something was found
+  prometheus::Counter& prefix_cache_misses;     // prompts of which nothing was
+  prometheus::Counter& prefix_cache_evictions;  // pages
   prometheus::Histogram& engine_step_duration;  // seconds
   prometheus::Histogram& engine_batch_tokens;   // positions computed in a step
   prometheus::Histogram& engine_batch_sequences;

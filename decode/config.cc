@@ -16,7 +16,7 @@ void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
       .Range(1, 1 << 20);
   parser
       .Add("local-prefill-tokens", &config.local_prefill_tokens,
-           "prompts up to this length are computed here instead of handed over; 0: none")
+           "a prompt that is cached here but for so many tokens is not handed over; 0: all are")
       .Range(0, 1 << 20)
       .Unit("tokens");
   parser.Add("accept-timeout", &config.accept_timeout,

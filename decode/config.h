@@ -21,7 +21,7 @@ struct DecodeConfig {
   // Affects behaviour.
   int queue_limit = 256;             // requests that wait, from admission to their first step
   int queue_limit_per_prefill = 64;  // of them, asked of one prefill worker
-  int local_prefill_tokens = 0;      // prompts up to this length are never handed over; 0: off
+  int local_prefill_tokens = 64;     // of a prompt cached here: up to so many are computed here
   std::chrono::nanoseconds accept_timeout = std::chrono::seconds(5);
   std::chrono::nanoseconds queue_timeout = std::chrono::minutes(5);
   std::chrono::nanoseconds handoff_timeout = std::chrono::seconds(10);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/status_macros.h"
+#include "kvtransfer/handoff_records.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::decode {
@@ -42,9 +43,7 @@ absl::StatusOr<Decoder::Id> Decoder::Submit(GenerateRequest submitted) {
   Request& fresh = **request;
   fresh.pass = std::make_shared<Gate::Pass>(std::move(pass));
   fresh.attempt = submitted.attempt;
-  if (static_cast<int64_t>(submitted.prompt.size()) > options_.local_prefill_tokens) {
-    fresh.prefill_workers = std::move(submitted.prefill_workers);
-  }
+  fresh.prefill_workers = std::move(submitted.prefill_workers);
   for (const Peer& peer : fresh.prefill_workers) fresh.candidates.push_back(peer.address);
   fresh.state = RequestState(fresh.prefill_workers.size());
   fresh.prompt = std::make_shared<const std::vector<int32_t>>(std::move(submitted.prompt));
@@ -84,7 +83,19 @@ void Decoder::Cancel(Id id, absl::Status why) {
   });
 }
 
+// A short rest of a prompt that is cached here is not worth a hand-off. What is cached now may be
+// gone when it begins: nothing is pinned for a request that waits.
+void Decoder::StayLocalIfShort(Request& request) {
+  const int64_t cached = engine_.FindPrefix(*request.prompt).compute_from;
+  const int64_t rest = std::ssize(*request.prompt) - cached;
+  if (cached == 0 || rest > options_.local_prefill_tokens) return;
+  request.prefill_workers.clear();
+  request.candidates.clear();
+  request.state = RequestState(0);
+}
+
 void Decoder::Dispatch(Request& request) {
+  StayLocalIfShort(request);
   size_t candidate = 0;
   if (!request.candidates.empty()) {
     MutexLock lock(mutex_);
@@ -171,7 +182,7 @@ void Decoder::OnFinished(Request& request, const PrefillDone& done) {
   }
   request.prefilled = done;
   request.computed_at = request.progress_at = clock_.Now();
-  request.served.handoff_bytes = done.payload_bytes;
+  request.cached_tokens = static_cast<uint32_t>(done.cached_tokens);
   request.served.prefill_time = done.queued + done.computed;
   metrics_.stage_duration[Stage::kPrefillQueue].Observe(Seconds(done.queued));
   metrics_.stage_duration[Stage::kPrefill].Observe(Seconds(done.computed));
@@ -185,9 +196,10 @@ void Decoder::OnLanded(Id id, absl::Status status) {
   metrics_.kv_transfers_inflight.Decrement();
   metrics_.kv_transfers[OutcomeOf(status)].Increment();
   if (status.ok()) {
+    request->served.handoff_bytes = kvtransfer::HandoffBytes(
+        layout_, request->sequence->cached_tokens(), request->sequence->prompt_tokens());
     metrics_.kv_transfer_bytes(request->call->transport(), Direction::kReceived)
-        .Increment(static_cast<double>(
-            HandoffBytes(layout_, static_cast<int64_t>(request->prompt->size()))));
+        .Increment(static_cast<double>(request->served.handoff_bytes));
   }
   const bool ended = request->state.phase() == Phase::kEnded;
   const Action action = request->state.OnLanded(std::move(status));
@@ -226,6 +238,7 @@ void Decoder::Deliver(Request& request, std::vector<int32_t> tokens, engine::Fin
   request.completion_tokens += static_cast<uint32_t>(tokens.size());
   request.stream->Send({.tokens = std::move(tokens),
                         .completion_tokens = request.completion_tokens,
+                        .cached_tokens = request.cached_tokens,
                         .finish = finish,
                         .served = finish == engine::Finish::kNo ? nullptr : &request.served});
   if (finish != engine::Finish::kNo) Apply(request, request.state.OnEnd(absl::OkStatus()));
@@ -280,8 +293,15 @@ void Decoder::End(Request& request) {
 // Frees what an ended request holds once nothing can touch it.
 void Decoder::Release(Request& request) {
   if (request.state.landing_open()) return;
-  if (request.sequence != nullptr) by_sequence_.erase(request.sequence.get());
+  Retire(request);
   requests_.erase(request.id);
+}
+
+// What it computed, or received in full, may serve the next turn.
+void Decoder::Retire(Request& request) {
+  if (request.sequence == nullptr) return;
+  by_sequence_.erase(request.sequence.get());
+  engine_.Retire(std::move(request.sequence));
 }
 
 void Decoder::StopWaiting(Request& request) {

@@ -46,6 +46,7 @@ class TokenStream {
   struct Delta {
     std::vector<int32_t> tokens;
     uint32_t completion_tokens = 0;  // in all, these included
+    uint32_t cached_tokens = 0;      // of the prompt: found in a prefix cache, not computed
     engine::Finish finish = engine::Finish::kNo;
     const ServedFigures* served = nullptr;  // with the last tokens only
   };
@@ -67,7 +68,7 @@ struct DecoderOptions {
   AdmissionLimits admission;
   engine::ChunkLimits chunks;
   Incarnation incarnation = 0;
-  int64_t local_prefill_tokens = 0;
+  int64_t local_prefill_tokens = 0;  // of a prompt cached here: up to so many are computed here
   int64_t growth_tokens = 256;
   Clock::Duration accept_timeout{0};
   Clock::Duration queue_timeout{0};
@@ -122,6 +123,7 @@ class Decoder final : public engine::EngineClient {
     std::unique_ptr<engine::Sequence> sequence;
     std::vector<int32_t> kept_tokens;  // of a preempted sequence: prompt and output so far
     uint32_t completion_tokens = 0;
+    uint32_t cached_tokens = 0;
     ServedFigures served;
     int64_t landed_bytes = 0;  // when progress was seen last, at progress_at
 
@@ -146,6 +148,7 @@ class Decoder final : public engine::EngineClient {
 
   // decoder.cc: events of a request's life.
   void Dispatch(Request& request);
+  void StayLocalIfShort(Request& request);
   void AskPeer(Request& request);
   void OnRefused(Request& request, absl::Status why);
   void OnFinished(Request& request, const PrefillDone& done);
@@ -155,6 +158,7 @@ class Decoder final : public engine::EngineClient {
   void Apply(Request& request, Action action);
   void End(Request& request);
   void Release(Request& request);
+  void Retire(Request& request);
   void StopWaiting(Request& request);
   void Unassign(Request& request);
   void CheckDeadlines(Request& request, Clock::TimePoint now);

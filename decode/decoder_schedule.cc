@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "decode/decoder.h"
+#include "engine/cache/page_census.h"
 #include "engine/growth_policy.h"
 #include "spdlog/spdlog.h"
 
@@ -18,7 +19,7 @@ std::vector<engine::StepItem> Decoder::PlanStep() {
   if (all_run) ServePageQueue();
   AddLocalChunks(items);
   Publish();
-  step_metrics_.OnPlanned(items);
+  step_metrics_.OnPlanned(engine_, items);
   return items;
 }
 
@@ -27,22 +28,28 @@ std::vector<engine::StepItem> Decoder::PlanStep() {
 bool Decoder::GrowOrPreempt(std::vector<engine::StepItem>& items) {
   std::vector<Request*> holders;
   std::vector<engine::GrowthCandidate> candidates;
-  for (const auto& [id, request] : requests_) {
-    if (request->sequence == nullptr) continue;
-    const engine::Sequence& sequence = *request->sequence;
-    const Phase phase = request->state.phase();
-    const int64_t held = engine_.geometry().PagesFor(sequence.reserved_tokens());
-    int64_t needed = 0;
-    if (phase == Phase::kRunning) {
-      needed = engine_.geometry().PagesFor(engine_.PositionsAfterDecode(sequence)) - held;
+  const engine::CacheUsage usage = engine_.usage();
+  // Pages that several hold come free with the last of them: a pinned one, else the oldest.
+  engine::PageCensus census(usage.pages_total);
+  for (const bool pinned : {true, false}) {
+    for (const auto& [id, request] : requests_) {
+      const Phase phase = request->state.phase();
+      const bool may_give_way = phase == Phase::kRunning || phase == Phase::kLocal;
+      if (request->sequence == nullptr || pinned == may_give_way) continue;
+      const engine::Sequence& sequence = *request->sequence;
+      int64_t needed = 0;
+      if (phase == Phase::kRunning) {
+        needed = engine_.geometry().PagesFor(engine_.PositionsAfterDecode(sequence)) -
+                 engine_.geometry().PagesFor(sequence.reserved_tokens());
+      }
+      holders.push_back(request.get());
+      candidates.push_back({.admitted = id,
+                            .pages_held = census.Count(sequence.page_ids()),
+                            .pages_needed = std::max<int64_t>(needed, 0),
+                            .pinned = pinned});
     }
-    holders.push_back(request.get());
-    candidates.push_back({.admitted = id,
-                          .pages_held = held,
-                          .pages_needed = std::max<int64_t>(needed, 0),
-                          .pinned = phase != Phase::kRunning && phase != Phase::kLocal});
   }
-  const engine::GrowthPlan plan = engine::PlanGrowth(candidates, engine_.usage().pages_free);
+  const engine::GrowthPlan plan = engine::PlanGrowth(candidates, usage.pages_available());
   for (const size_t i : plan.preempt) Preempt(*holders[i]);
   for (const size_t i : plan.run) {
     if (holders[i]->state.phase() != Phase::kRunning) continue;
@@ -59,8 +66,7 @@ void Decoder::Preempt(Request& request) {
                request.attempt.ToString(),
                engine_.geometry().PagesFor(request.sequence->reserved_tokens()));
   request.kept_tokens = request.sequence->tokens();
-  by_sequence_.erase(request.sequence.get());
-  request.sequence.reset();
+  Retire(request);
   Apply(request, request.state.OnPreempted());
 }
 
@@ -90,12 +96,22 @@ absl::Status Decoder::Reserve(Request& request) {
       std::min(static_cast<int64_t>(tokens.size()) + growth, engine_.max_sequence_tokens());
   // Asked at every step while somebody waits: not worth copying the tokens for.
   const engine::CacheUsage usage = engine_.usage();
-  if (usage.slots_free == 0 || usage.pages_free < engine_.geometry().PagesFor(reserve)) {
+  const int64_t shared =
+      engine_.FindPrefix(tokens).receive_from / engine_.geometry().options.page_tokens;
+  if (usage.slots_free == 0 ||
+      usage.pages_available() < engine_.geometry().PagesFor(reserve) - shared) {
     return absl::ResourceExhaustedError("no pages or slot free");
   }
-  auto sequence = engine_.NewSequence(tokens, sampling, reserve);
+  const bool local = request.state.phase() == Phase::kLocal;
+  const auto use = local ? engine::PrefixUse::kCompute : engine::PrefixUse::kReceive;
+  auto sequence = engine_.NewSequence(tokens, sampling, reserve, use);
   if (!sequence.ok()) return sequence.status();
   request.sequence = *std::move(sequence);
+  step_metrics_.OnBegun(engine_, *request.sequence, use);
+  const bool first_time = request.kept_tokens.empty();
+  if (local && first_time) {
+    request.cached_tokens = static_cast<uint32_t>(request.sequence->cached_tokens());
+  }
   by_sequence_.emplace(request.sequence.get(), &request);
   const Clock::Duration waited = clock_.Now() - request.asked_pages_at;
   request.served.queued += waited;
@@ -111,6 +127,7 @@ void Decoder::Grant(Request& request) {
       .attempt = request.attempt, .sender = request.sender, .receiver = options_.incarnation};
   spec.records = &request.sequence->records();
   spec.layout = layout_;
+  spec.first_token = request.sequence->cached_tokens();
   spec.tokens = request.sequence->prompt_tokens();
   spec.on_end = [this, id = request.id](absl::Status status) {
     loop_.Post([this, id, status = std::move(status)] { OnLanded(id, status); });
@@ -122,7 +139,7 @@ void Decoder::Grant(Request& request) {
     OnLanded(request.id, std::move(expected));
     return;
   }
-  request.call->Grant(/*first_token=*/0);
+  request.call->Grant(request.sequence->cached_tokens());
 }
 
 void Decoder::AddLocalChunks(std::vector<engine::StepItem>& items) {
@@ -144,14 +161,16 @@ void Decoder::Publish() {
   const engine::CacheUsage usage = engine_.usage();
   load.cache.pages_total = usage.pages_total;
   load.cache.pages_free = usage.pages_free;
+  load.cache.pages_prefix = usage.pages_prefix;
   load.cache.slots_total = usage.slots_total;
   load.cache.slots_free = usage.slots_free;
+  engine::PageCensus census(usage.pages_total);
   for (const auto& [id, request] : requests_) {
     const Phase phase = request->state.phase();
     if (phase == Phase::kRunning) ++load.running;
     if (request->waiting) load.waiting_tokens += static_cast<int64_t>(request->prompt->size());
     if (request->sequence == nullptr) continue;
-    const int64_t pages = engine_.geometry().PagesFor(request->sequence->reserved_tokens());
+    const int64_t pages = census.Count(request->sequence->page_ids());
     if (phase == Phase::kLanding) {
       load.cache.pages_transfer += pages;
     } else if (phase == Phase::kEnded) {

@@ -266,7 +266,7 @@ class GrpcPrefillClient::Call final : public PrefillCall,
       case v1::PrefillRunResponse::kFinished: {
         const v1::PrefillRunResponse::Finished& finished = message.finished();
         events_.on_finished({.first_token = finished.first_token_id(),
-                             .payload_bytes = static_cast<int64_t>(finished.payload_bytes()),
+                             .cached_tokens = finished.cached_tokens(),
                              .queued = rpc::FromMicroseconds(finished.queue_us()),
                              .computed = rpc::FromMicroseconds(finished.compute_us())});
         break;

@@ -23,7 +23,7 @@ struct Peer {
 
 struct PrefillDone {
   int32_t first_token = 0;
-  int64_t payload_bytes = 0;
+  int64_t cached_tokens = 0;  // of the prompt: found there, not computed
   Clock::Duration queued{0};
   Clock::Duration computed{0};
 };

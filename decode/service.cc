@@ -81,6 +81,7 @@ class GenerateStream final : public TokenStream {
     response.mutable_token_ids()->Add(delta.tokens.begin(), delta.tokens.end());
     response.mutable_usage()->set_prompt_tokens(prompt_tokens_);
     response.mutable_usage()->set_completion_tokens(delta.completion_tokens);
+    response.mutable_usage()->set_cached_tokens(delta.cached_tokens);
     response.set_finish_reason(ToProto(delta.finish));
     if (delta.served != nullptr) *response.mutable_served_by() = ToProto(*delta.served, self_);
     writer_->Write(std::move(response));

@@ -176,6 +176,7 @@ int64_t Engine::PositionsAfterDecode(const Sequence& sequence) const {
 }
 
 CacheUsage Engine::usage() const { return impl_->ledger.usage(); }
+bool Engine::has_prefix_cache() const { return impl_->options.prefix.pages > 0; }
 int64_t Engine::prefix_pages_evicted() const { return impl_->ledger.prefix_pages_evicted(); }
 absl::Status Engine::AuditCache() const { return impl_->ledger.Audit(); }
 const ModelConfig& Engine::model_config() const { return impl_->model->config(); }

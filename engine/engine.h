@@ -71,8 +71,13 @@ class Engine {
                                                         const SamplingParams& sampling,
                                                         int64_t reserve_tokens,
                                                         PrefixUse use = PrefixUse::kCompute);
-  // From which position NewSequence would let a prompt be computed now. Nothing is held: a hint.
-  int64_t FindPrefix(const std::vector<int32_t>& prompt) const;
+  // From which position NewSequence would let a prompt be computed, or received, now. Nothing is
+  // held: a hint.
+  struct PrefixHint {
+    int64_t compute_from = 0;
+    int64_t receive_from = 0;
+  };
+  PrefixHint FindPrefix(const std::vector<int32_t>& prompt) const;
   // Instead of destroying a sequence: if its prompt is computed, all that it has computed stays in
   // the prefix cache, as far as the limits go.
   void Retire(std::unique_ptr<Sequence> sequence);
@@ -95,7 +100,8 @@ class Engine {
   // computed() + draft_tokens + 1, less where max_tokens or the context is nearer.
   int64_t PositionsAfterDecode(const Sequence& sequence) const;
 
-  CacheUsage usage() const;              // thread-safe
+  CacheUsage usage() const;  // thread-safe
+  bool has_prefix_cache() const;
   int64_t prefix_pages_evicted() const;  // since the start; thread-safe
   // INTERNAL naming a page or slot that is neither free nor held by whom it says.
   // Thread-safe; takes a look at every page, so for idle times and tests.

@@ -62,6 +62,16 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Unit("tokens");
   parser.Add("pages", &config.pages, "pages of the cache").Range(1, 1 << 28);
   parser.Add("slots", &config.slots, "sequences that can be live at once").Range(1, 4096);
+  parser
+      .Add("prefix-cache", &config.prefix_cache,
+           "share of pages that may keep earlier prompts and answers while no sequence needs them; "
+           "0: off")
+      .Range(0, 100)
+      .Unit("percent");
+  parser
+      .Add("prefix-cache-states", &config.prefix_cache_states,
+           "places in them from which a prompt can go on; each takes about a slot's memory")
+      .Range(1, 1 << 20);
 
   parser.Group("Steps");
   parser.Add("step-tokens", &config.step_tokens, "prompt tokens computed per step, all sequences")
@@ -86,6 +96,8 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   options.forward.index_topk = config.index_topk;
   options.forward.threads = config.threads;
   options.draft_tokens = config.draft_tokens;
+  options.prefix.pages = config.pages * config.prefix_cache / 100;
+  options.prefix.states = config.prefix_cache_states;
   return options;
 }
 

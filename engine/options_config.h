@@ -27,6 +27,8 @@ struct OptionsConfig {
   int page_tokens = 256;
   int64_t pages = 512;
   int slots = 32;
+  int prefix_cache = 100;  // percent of pages
+  int prefix_cache_states = 64;
   int step_tokens = 4096;
   int chunk_tokens = 1024;
 };

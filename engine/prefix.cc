@@ -71,8 +71,11 @@ void Engine::Impl::Keep(const Sequence& sequence, int64_t tokens) {
               StateSnapshot::Take(*sequence.state_->records, layout, tokens / page * page, tokens));
 }
 
-int64_t Engine::FindPrefix(const std::vector<int32_t>& prompt) const {
-  return impl_->ledger.FindPrefix(prompt).resume_tokens();
+Engine::PrefixHint Engine::FindPrefix(const std::vector<int32_t>& prompt) const {
+  const PrefixIndex::Match match = impl_->ledger.FindPrefix(prompt);
+  const int64_t pages = std::ssize(match.pages) * geometry().options.page_tokens;
+  return {.compute_from = match.resume_tokens(),
+          .receive_from = std::max(match.resume_tokens(), pages)};
 }
 
 void Engine::Retire(std::unique_ptr<Sequence> sequence) {

@@ -2,7 +2,20 @@
 
 namespace baton::engine {
 
-void StepMetrics::OnPlanned(std::span<const StepItem> items) {
+// Tokens count as cached where they were not computed. What was not received shows in the bytes.
+void StepMetrics::OnBegun(const Engine& engine, const Sequence& sequence, PrefixUse use) {
+  if (!engine.has_prefix_cache()) return;
+  const auto cached = static_cast<double>(sequence.cached_tokens());
+  (cached > 0 ? metrics_.prefix_cache_hits : metrics_.prefix_cache_misses).Increment();
+  if (use == PrefixUse::kReceive) return;
+  metrics_.prompt_tokens.Increment(cached);
+  metrics_.prefix_cached_tokens.Increment(cached);
+}
+
+void StepMetrics::OnPlanned(const Engine& engine, std::span<const StepItem> items) {
+  const int64_t evicted = engine.prefix_pages_evicted();
+  metrics_.prefix_cache_evictions.Increment(static_cast<double>(evicted - evicted_));
+  evicted_ = evicted;
   if (items.empty()) return;
   int64_t positions = 0;
   int64_t prompt = 0;

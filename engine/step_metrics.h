@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "common/clock.h"
@@ -14,13 +15,15 @@ class StepMetrics {
   // Both outlive this object.
   StepMetrics(WorkerMetrics& metrics, const Clock& clock) : metrics_(metrics), clock_(clock) {}
 
-  void OnPlanned(std::span<const StepItem> items);  // just before the step
+  void OnBegun(const Engine& engine, const Sequence& sequence, PrefixUse use);
+  void OnPlanned(const Engine& engine, std::span<const StepItem> items);  // just before the step
   void OnDone(std::span<const StepOutput> outputs);
 
  private:
   WorkerMetrics& metrics_;
   const Clock& clock_;
   Clock::TimePoint started_;
+  int64_t evicted_ = 0;  // prefix pages, as counted so far
 };
 
 }  // namespace baton::engine

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/status_macros.h"
+#include "engine/cache/page_census.h"
+#include "kvtransfer/handoff_records.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::prefill {
@@ -92,7 +94,7 @@ std::vector<engine::StepItem> Prefiller::PlanStep() {
     if (chunks[i] > 0) items.push_back({computing[i]->sequence.get(), chunks[i]});
   }
   Publish();
-  step_metrics_.OnPlanned(items);
+  step_metrics_.OnPlanned(engine_, items);
   return items;
 }
 
@@ -115,12 +117,15 @@ void Prefiller::StartWaiting() {
 absl::Status Prefiller::Start(Run& run) {
   // Asked at every step while pages are short: not worth copying the prompt for.
   const engine::CacheUsage usage = engine_.usage();
-  if (usage.slots_free == 0 || usage.pages_available() < run.entry.pages) {
+  const int64_t shared =
+      engine_.FindPrefix(run.request.prompt).compute_from / engine_.geometry().options.page_tokens;
+  if (usage.slots_free == 0 || usage.pages_available() < run.entry.pages - shared) {
     return absl::ResourceExhaustedError("no pages or slot free");
   }
   auto sequence = engine_.NewSequence(run.request.prompt, run.request.sampling, run.entry.tokens);
   if (!sequence.ok()) return sequence.status();
   run.sequence = *std::move(sequence);
+  step_metrics_.OnBegun(engine_, *run.sequence, engine::PrefixUse::kCompute);
   run.request.prompt = {};  // the sequence has it
   by_sequence_.emplace(run.sequence.get(), &run);
   {
@@ -155,7 +160,7 @@ void Prefiller::OnComputed(Run& run, int32_t first_token) {
   metrics_.stage_duration[Stage::kPrefill].Observe(Seconds(computed));
   run.state.OnComputed();
   run.request.stream->Finished({.first_token = first_token,
-                                .payload_bytes = HandoffBytes(layout_, run.entry.tokens),
+                                .cached_tokens = run.sequence->cached_tokens(),
                                 .queued = run.started_at - run.queued_at,
                                 .computed = computed});
   if (run.state.granted()) sender_.Finish(run.request.attempt, run.entry.tokens);
@@ -204,13 +209,13 @@ void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
   metrics_.kv_transfers[OutcomeOf(status)].Increment();
   if (status.ok()) {
     metrics_.kv_transfer_bytes(run->transport, Direction::kSent)
-        .Increment(static_cast<double>(HandoffBytes(layout_, run->entry.tokens)));
+        .Increment(static_cast<double>(
+            kvtransfer::HandoffBytes(layout_, run->first_token, run->entry.tokens)));
     const double seconds = Seconds(clock_.Now() - run->HandoffSince());
     metrics_.kv_transfer_duration(run->transport).Observe(seconds);
     metrics_.stage_duration[Stage::kKvTransfer].Observe(seconds);
     // Nothing reads the pages any more, and decode has verified them all.
-    by_sequence_.erase(run->sequence.get());
-    run->sequence.reset();
+    Retire(*run);
   }
   const bool ended = run->state.phase() == Phase::kEnded;
   const Action action = run->state.OnTransferEnded(std::move(status));
@@ -252,8 +257,14 @@ void Prefiller::Apply(Run& run, Action action) {
 // Frees what an ended attempt holds once nothing can touch it.
 void Prefiller::End(Run& run) {
   if (run.state.transfer_open()) return;
-  if (run.sequence != nullptr) by_sequence_.erase(run.sequence.get());
+  Retire(run);
   runs_.erase(run.id);
+}
+
+void Prefiller::Retire(Run& run) {
+  if (run.sequence == nullptr) return;
+  by_sequence_.erase(run.sequence.get());
+  engine_.Retire(std::move(run.sequence));
 }
 
 void Prefiller::Settle(Run& run) {
@@ -316,13 +327,16 @@ void Prefiller::Stop(const absl::Status& why) {
 
 void Prefiller::Publish() {
   WorkerLoad load;
-  load.cache.pages_total = engine_.usage().pages_total;
-  load.cache.pages_free = engine_.usage().pages_free;
-  load.cache.slots_total = engine_.usage().slots_total;
-  load.cache.slots_free = engine_.usage().slots_free;
+  const engine::CacheUsage usage = engine_.usage();
+  load.cache.pages_total = usage.pages_total;
+  load.cache.pages_free = usage.pages_free;
+  load.cache.pages_prefix = usage.pages_prefix;
+  load.cache.slots_total = usage.slots_total;
+  load.cache.slots_free = usage.slots_free;
+  engine::PageCensus census(usage.pages_total);
   for (const auto& [id, run] : runs_) {
     if (run->sequence == nullptr) continue;
-    const int64_t pages = engine_.geometry().PagesFor(run->sequence->reserved_tokens());
+    const int64_t pages = census.Count(run->sequence->page_ids());
     switch (run->state.phase()) {
       case Phase::kQueued:
         break;

@@ -37,7 +37,7 @@ class RunStream {
   virtual ~RunStream() = default;
   struct FinishedInfo {
     int32_t first_token = 0;
-    int64_t payload_bytes = 0;
+    int64_t cached_tokens = 0;  // of the prompt, not computed
     Clock::Duration queued{0};
     Clock::Duration computed{0};
   };
@@ -124,6 +124,7 @@ class Prefiller final : public engine::EngineClient {
   void OnTransferEnded(RunId id, absl::Status status);
   void Apply(Run& run, Action action);
   void End(Run& run);
+  void Retire(Run& run);
   void Settle(Run& run);
   // OK, or why the run has waited long enough for its decode worker.
   absl::Status CheckDeadline(const Run& run, Clock::TimePoint now) const;

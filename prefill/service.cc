@@ -69,7 +69,7 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
     v1::PrefillRunResponse response;
     v1::PrefillRunResponse::Finished* finished = response.mutable_finished();
     finished->set_first_token_id(info.first_token);
-    finished->set_payload_bytes(info.payload_bytes);
+    finished->set_cached_tokens(static_cast<uint32_t>(info.cached_tokens));
     finished->set_queue_us(Microseconds(info.queued));
     finished->set_compute_us(Microseconds(info.computed));
     sent_->Pass(std::move(response));

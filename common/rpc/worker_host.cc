@@ -25,7 +25,8 @@ v1::WorkerLoad ToProto(const WorkerLoad& load) {
   proto.set_queued_requests(static_cast<uint32_t>(load.waiting));
   proto.set_queued_tokens(static_cast<uint64_t>(load.waiting_tokens));
   proto.set_pages_total(static_cast<uint64_t>(load.cache.pages_total));
-  proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free));
+  // The prefix cache gives its pages up as soon as they are wanted.
+  proto.set_pages_free(static_cast<uint64_t>(load.cache.pages_free + load.cache.pages_prefix));
   return proto;
 }
 

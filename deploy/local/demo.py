@@ -47,6 +47,7 @@ def stream_chat(url: str, model: str, messages: list[dict]) -> tuple[str, dict]:
     usage = last["usage"]
     span = arrivals[-1] - arrivals[0] if arrivals else 0.0
     figures = dict(last["baton"], prompt_tokens=usage["prompt_tokens"],
+                   cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
                    ttft_ms=(arrivals[0] - started) * 1e3 if arrivals else float("nan"),
                    tpot_ms=span * 1e3 / max(1, usage["completion_tokens"] - 1))
     return answer.strip(), figures
@@ -56,9 +57,10 @@ def ask(cluster: Cluster, model: str, messages: list[dict], needle: haystack.Nee
     print(f"  {needle.question} ", end="", flush=True)
     answer, figures = stream_chat(cluster.url, model, messages)
     names = {p.addresses["grpc"]: p.name for p in cluster.processes}
-    prefill, decode = (names.get(figures[leg], figures[leg])
-                       for leg in ("prefill_worker", "decode_worker"))
-    print(f"    {figures['prompt_tokens']:,} prompt tokens, {prefill} -> {decode}, "
+    decode = names[figures["decode_worker"]]
+    prefill = names.get(figures["prefill_worker"], "computed by")  # a short rest is not handed over
+    print(f"    {figures['prompt_tokens']:,} prompt tokens, {figures['cached_tokens']:,} of them "
+          f"cached, {prefill} -> {decode}, "
           f"TTFT {figures['ttft_ms']:,.0f} ms, {figures['tpot_ms']:.1f} ms per output token, "
           f"{figures['handoff_bytes']:,} bytes handed over")
     if answer != needle.passphrase:

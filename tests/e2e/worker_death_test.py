@@ -140,7 +140,8 @@ class WorkerDeath(unittest.TestCase):
                 continue
             def empty():
                 m = metrics(process)
-                return (m['baton_kv_pages{owner="free"}'] == m["baton_kv_pages_total"]
+                idle = m['baton_kv_pages{owner="free"}'] + m['baton_kv_pages{owner="prefix"}']
+                return (idle == m["baton_kv_pages_total"]
                         and m["baton_requests_running"] == m["baton_requests_waiting"] == 0)
             wait_until(empty, f"{process.name} is empty: {metrics(process)}")
             series = metrics(process)
@@ -186,7 +187,8 @@ class WorkerDeath(unittest.TestCase):
                 answer.result()
             self.assertLess(time.monotonic() - killed, DETECTION_S + SLACK_S)
             self.assertEqual(error.exception.code, 503)
-            wait_until(lambda: pages(decode, "free") == metrics(decode)["baton_kv_pages_total"],
+            wait_until(lambda: (pages(decode, "free") + pages(decode, "prefix")
+                                == metrics(decode)["baton_kv_pages_total"]),
                        "pages of the decode worker")
 
     def test_a_prefill_worker_that_has_handed_over_may_die(self):

@@ -374,17 +374,6 @@ TEST(PeerTest, ARequestAtFaultIsRefusedWithoutAskingAnyone) {
   ExpectServesAndIsEmpty(*cluster);
 }
 
-TEST(PeerTest, ShortPromptsStayLocalWhenToldSo) {
-  ClusterOptions options;
-  options.tune_decode = [](int, decode::DecodeConfig& config) {
-    config.local_prefill_tokens = 128;
-  };
-  const std::unique_ptr<Cluster> cluster = StartCluster(options);
-  ASSERT_NE(cluster, nullptr);
-  EXPECT_FALSE(cluster->Run(Text(128), Greedy(4)).served_by.has_prefill());
-  EXPECT_TRUE(cluster->Run(Text(129), Greedy(4)).served_by.has_prefill());
-}
-
 // --- draining
 
 TEST(DrainTest, ADrainingDecodeWorkerFinishesWhatRunsAndRefusesTheRest) {

@@ -92,7 +92,7 @@ class Cluster {
   Outcome RunLocally(std::vector<int32_t> prompt, const SamplingParams& sampling);
 
   // Waits until no worker has anything to do, then recounts: OK when every page and slot of every
-  // worker is free.
+  // worker is free, or kept by its prefix cache.
   absl::Status CheckIdleAndEmpty();
 
  private:

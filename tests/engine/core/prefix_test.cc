@@ -153,10 +153,10 @@ TEST_F(PrefixTest, WithoutDraftsAnAnswerLeavesItsPagesButNoBoundary) {
   const std::vector<int32_t> said = first->tokens();
   caching_->Retire(std::move(first));
   EXPECT_EQ(caching_->usage().pages_prefix, 2);
-  EXPECT_EQ(caching_->FindPrefix(Followed(said, {9, 9})), kPage);
+  EXPECT_EQ(caching_->FindPrefix(Followed(said, {9, 9})).compute_from, kPage);
   // The next to come through makes one at the end of what is shared.
   Generate(*caching_, Followed(said, TestPrompt(100, 3)), Greedy(2));
-  EXPECT_EQ(caching_->FindPrefix(Followed(said, {9, 9})), 2 * kPage);
+  EXPECT_EQ(caching_->FindPrefix(Followed(said, {9, 9})).compute_from, 2 * kPage);
 }
 
 TEST_F(PrefixTest, WhatIsReceivedNeedsOnlyWhatIsNotThere) {
