@@ -1,6 +1,7 @@
 #include "kvtransfer/grpc/transfer_client.h"
 
 #include <deque>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,9 @@
 #include "common/mutex.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "kvtransfer/completion_queue.h"
 #include "kvtransfer/frame.h"
 #include "kvtransfer/grpc/limits.h"
@@ -20,7 +24,28 @@
 namespace baton::kvtransfer {
 namespace {
 
-using PushCall = rpc::BidiCall<v1::PushRequest, v1::PushResponse>;
+// Requests are written as the bytes that they are on the wire.
+using PushCall = rpc::BidiCall<grpc::ByteBuffer, v1::PushResponse>;
+constexpr char kPush[] = "/baton.v1.Transfer/Push";
+
+// A PushRequest as protobuf would write it: the tag of field 1, the size of the frame, the frame.
+// Its bytes are not copied before they go to the kernel. `memory`, which holds them, lives until
+// gRPC has let go of it: when a stream is cut short that may be after the post's completion, and
+// what the memory holds by then goes nowhere.
+grpc::ByteBuffer PushMessage(std::shared_ptr<std::byte[]> memory,
+                             std::span<const std::byte> frame) {
+  std::string head(1, '\x0A');
+  size_t left = frame.size();
+  for (; left >= 0x80; left >>= 7) head.push_back(static_cast<char>(left | 0x80));
+  head.push_back(static_cast<char>(left));
+  const grpc::Slice parts[] = {
+      grpc::Slice(head),
+      grpc::Slice(
+          const_cast<std::byte*>(frame.data()), frame.size(),
+          [](void* held) { delete static_cast<std::shared_ptr<std::byte[]>*>(held); },
+          new std::shared_ptr<std::byte[]>(std::move(memory)))};
+  return grpc::ByteBuffer(parts, std::size(parts));
+}
 
 // One Transfer.Push call. Kept alive by its callbacks until it has ended.
 struct Stream {
@@ -81,9 +106,10 @@ std::shared_ptr<Stream> Streams::OpenLocked(const std::string& endpoint) {
              self->OnAnswer(*stream, std::move(response));
            },
        .on_done = [self, stream](absl::Status status) { self->OnDone(*stream, status); }});
-  v1::Transfer::Stub stub(rpc::MakeChannel(endpoint, rpc::ChannelKind::kBulk));
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::PushResponse> stub(
+      rpc::MakeChannel(endpoint, rpc::ChannelKind::kBulk));
   stream->call->Start([&stub](grpc::ClientContext* context, auto* reactor) {
-    stub.async()->Push(context, reactor);
+    stub.PrepareBidiStreamingCall(context, kPush, grpc::StubOptions(), reactor);
   });
   by_endpoint_[endpoint] = stream;
   ++live_;
@@ -172,12 +198,10 @@ class GrpcTransport final : public Transport {
 
   void Post(const PostRequest& request) override {
     BATON_CHECK(request.frame.size() <= kMaxGrpcFrameBytes) << request.frame.size();
-    v1::PushRequest message;
-    message.set_frame(request.frame.data(), request.frame.size());
     const std::shared_ptr<Stream> stream =
         streams_->Add(std::string(request.endpoint), {request.post, PeekSequence(request.frame)});
     // When the call has just ended, its OnDone completes the post.
-    stream->call->Write(std::move(message));
+    stream->call->Write(PushMessage(regions_.Share(request.region), request.frame));
   }
 
   std::vector<Completion> Poll() override { return streams_->completions().Take(); }

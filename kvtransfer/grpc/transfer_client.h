@@ -5,10 +5,10 @@
 #include "kvtransfer/transport.h"
 
 // Role: transport "grpc": one Transfer.Push stream per endpoint (host:port), on a channel of its
-// own. Why: works wherever the control plane works. Threading: as transport.h says. A frame is
-// copied when it is posted, so its memory is never read afterwards; the post completes when the
-// frame is answered or its stream is dead. A single frame cannot be withdrawn: Cancel ends the
-// stream, and the next post opens another.
+// own. Why: works wherever the control plane works. Threading: as transport.h says. A frame goes
+// out of the memory that it was registered in; the post completes when the frame is answered or its
+// stream is dead. A single frame cannot be withdrawn: Cancel ends the stream, and the next post
+// opens another.
 
 namespace baton::kvtransfer {
 
