@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <bit>
+
+#include <cooperative_groups.h>
 
 #include "common/base/check.h"
 #include "kernels/cuda/compressor.h"
@@ -20,42 +23,70 @@ struct Launch {
   bool writes_ring = false;  // in the same launch
 };
 
-// Rows of a block that close an entry, in no particular order.
-struct ClosingRows {
-  int count = 0;
-  int rows[kMaxBlockRows];
+// An entry that a row of the batch closes: where its candidates lie and where it goes. Candidates
+// up to `newest` rows back are rows of the batch, before that rows of the ring.
+struct ClosingEntry {
+  int row;
+  int newest;
+  bool has_overlap;  // tokens before its own exist
+  int ring_row;      // of the closing row
+  const float* ring;
+  EntryPlace place;
+  const float* rope;
+};
+struct ClosingEntries {
+  int count;
+  ClosingEntry entries[kMaxBlockRows];
 };
 
-// Where the candidates of one entry lie: up to `newest` rows back they are rows of the batch,
-// before that rows of the ring.
-struct CandidateRows {
-  const CompressParams& params;
-  int row;       // the closing row
-  int position;  // of the closing row
-  int newest;    // rows of the sequence before it in this batch
-  int slot;
-
-  // c and biased g of four channels of the token `back` positions before the closing one.
-  __device__ void Load(int back, int channel, float4& c, float4& g) const {
-    const int gates = params.ring.width / 2;
-    const int token = position - back;
-    const float* source =
-        back <= newest ? params.chunk.Row(row - back) : RingRow(params.ring, slot, token);
-    c = LoadFloat4(source + channel);
-    g = LoadFloat4(source + gates + channel);
-    if (back <= newest) {
-      g = Add(g,
-              LoadFloat4(BiasRow(params.bias, params.ratio, params.ring.width, token) + channel));
-    }
-  }
-};
-
-__device__ CandidateRows CandidatesOf(const CompressParams& params, int row) {
+__device__ ClosingEntry DescribeEntry(const CompressParams& params, int row) {
   const BatchView& batch = params.batch;
   const int sequence = batch.sequence[row];
   const int position = batch.position[row];
-  return {params, row, position, position - batch.start[sequence], batch.slot[sequence]};
+  const int entry = position / params.ratio;
+  const int32_t* pages = batch.page_table + int64_t{sequence} * batch.max_pages;
+  return {.row = row,
+          .newest = position - batch.start[sequence],
+          .has_overlap = entry > 0,
+          .ring_row = position % params.ring.rows,
+          .ring = params.ring.data + batch.slot[sequence] * params.ring.slot_stride,
+          .place = LocateEntry(params.pool, pages, entry),
+          .rope = params.rope + int64_t{entry} * kRopeDim};
 }
+
+// c, g and what g still lacks, of four channels of some tokens. All loads come before the first use
+// of one, so that they travel together.
+template <int kCount>
+struct Candidates {
+  float4 c[kCount];
+  float4 g[kCount];
+  float4 bias[kCount];
+
+  // Candidate `i` is the token `back` positions before the closing one.
+  template <int kRatio>
+  __device__ void Load(const CompressParams& params, const ClosingEntry& entry, int i, int back,
+                       int channel) {
+    const int gates = params.ring.width / 2;
+    const bool in_batch = back <= entry.newest;
+    int ring_row = entry.ring_row - back;
+    if (ring_row < 0) ring_row += params.ring.rows;
+    const float* source = in_batch ? params.chunk.Row(entry.row - back)
+                                   : entry.ring + int64_t{ring_row} * params.ring.width;
+    c[i] = LoadFloat4(source + channel);
+    g[i] = LoadFloat4(source + gates + channel);
+    bias[i] = {0, 0, 0, 0};  // the ring's gates have theirs
+    const int phase = kRatio - 1 - back % kRatio;
+    if (in_batch) bias[i] = LoadFloat4(params.bias + phase * gates + channel);
+  }
+  __device__ void SetMissing(int i) {
+    c[i] = bias[i] = {0, 0, 0, 0};
+    g[i] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  }
+  __device__ void AddBias() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) g[i] = Add(g[i], bias[i]);
+  }
+};
 
 __device__ inline float Lane(const float4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
@@ -66,27 +97,34 @@ __device__ inline void StorePooled(const float (&pooled)[4], BFloat16* target) {
                                        PackBf16(pooled[2], pooled[3])};
 }
 
-// Collects the block's closing rows and, where asked for, writes its rows to the ring.
-__device__ void VisitRows(const CompressParams& params, const Launch& launch,
-                          ClosingRows& closing) {
+// Collects the entries that rows [first, first + block_rows) close, in order, and, where asked for,
+// writes those rows to the ring: this thread is number `thread` of the `threads` that share them.
+__device__ void VisitRows(const CompressParams& params, const Launch& launch, int first, int thread,
+                          int threads, ClosingEntries& closing) {
   const BatchView& batch = params.batch;
-  const int first = blockIdx.x * launch.block_rows;
   const int end = min(first + launch.block_rows, batch.rows);
-  if (threadIdx.x == 0) closing.count = 0;
-  __syncthreads();
-  const int row = first + static_cast<int>(threadIdx.x);
-  if (row < end && batch.sequence[row] >= 0 && (batch.position[row] + 1) % params.ratio == 0) {
-    closing.rows[atomicAdd(&closing.count, 1)] = row;
+  if (threadIdx.x < 32) {
+    int count = 0;
+    for (int begin = first; begin < end; begin += 32) {
+      const int row = begin + static_cast<int>(threadIdx.x);
+      const bool closes =
+          row < end && batch.sequence[row] >= 0 && (batch.position[row] + 1) % params.ratio == 0;
+      const uint32_t closers = __ballot_sync(kFullWarp, closes);
+      const int before = __popc(closers & ((1u << threadIdx.x) - 1));
+      if (closes) closing.entries[count + before] = DescribeEntry(params, row);
+      count += __popc(closers);
+    }
+    if (threadIdx.x == 0) closing.count = count;
   }
   if (launch.writes_ring) {
-    for (int r = first; r < end; ++r) {
-      const int sequence = batch.sequence[r];
+    for (int row = first; row < end; ++row) {
+      const int sequence = batch.sequence[row];
       if (sequence < 0) continue;
-      const int position = batch.position[r];
+      const int position = batch.position[row];
       const RingSource<float> source = {
-          .row = params.chunk.Row(r),
+          .row = params.chunk.Row(row),
           .bias = BiasRow(params.bias, params.ratio, params.ring.width, position)};
-      CopyToRing(source, params.ring.width, threadIdx.x, blockDim.x,
+      CopyToRing(source, params.ring.width, thread, threads,
                  RingRow(params.ring, batch.slot[sequence], position));
     }
   }
@@ -103,9 +141,9 @@ struct PooledRows {
   __device__ BFloat16* Row(int row) { return values + row * kStride; }
 };
 
-// One warp stores entries closing.rows[first, first + kRows), pooled in that order.
+// One warp stores `count` entries, pooled in that order.
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
-__device__ void FinishPooled(const CompressParams& params, const ClosingRows& closing, int first,
+__device__ void FinishPooled(const CompressParams& params, const ClosingEntry* entries, int count,
                              PooledRows<kHeadDim>& pooled) {
   using Tile = EntryTile<kHeadDim>;
   Tile tile;
@@ -113,16 +151,11 @@ __device__ void FinishPooled(const CompressParams& params, const ClosingRows& cl
   const float* rope[Tile::kRowsPerLane];
 #pragma unroll
   for (int i = 0; i < Tile::kRowsPerLane; ++i) {
-    const int index = first + Tile::Row(i);
-    const bool used = index < closing.count;
-    tile.Load(i, used ? pooled.Row(Tile::Row(i)) : nullptr);
-    if (!used) continue;
-    const BatchView& batch = params.batch;
-    const int row = closing.rows[index];
-    const int entry = batch.position[row] / params.ratio;
-    const int32_t* pages = batch.page_table + int64_t{batch.sequence[row]} * batch.max_pages;
-    place[i] = LocateEntry(params.pool, pages, entry);
-    rope[i] = params.rope + int64_t{entry} * kRopeDim;
+    const int index = Tile::Row(i);
+    const bool used = index < count;
+    tile.Load(i, used ? pooled.Row(index) : nullptr);
+    place[i] = used ? entries[index].place : EntryPlace{};
+    rope[i] = used ? entries[index].rope : params.rope;
   }
   FinishEntries<kHeadDim, kFormat, kNumerics>(tile, params.weight, params.eps, rope, place,
                                               params.pool.entries_per_page);
@@ -131,18 +164,22 @@ __device__ void FinishPooled(const CompressParams& params, const ClosingRows& cl
 // Four channels of an overlapping entry: the a parts of the four tokens before its own, then the b
 // parts of its own.
 template <int kHeadDim>
-__device__ void PoolOverlapping(const CandidateRows& candidates, int channel, BFloat16* target) {
+__device__ void PoolOverlapping(const CompressParams& params, const ClosingEntry& entry,
+                                int channel, BFloat16* target) {
   constexpr int kCandidates = 2 * kCsaRatio;
-  float4 c[kCandidates];
-  float4 g[kCandidates];
+  Candidates<kCandidates> candidates;
 #pragma unroll
   for (int i = 0; i < kCandidates; ++i) {
-    const int back = kCandidates - 1 - i;
-    c[i] = {0, 0, 0, 0};
-    g[i] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-    if (candidates.position < back) continue;  // before the sequence's first token
-    candidates.Load(back, channel + (i < kCsaRatio ? 0 : kHeadDim), c[i], g[i]);
+    const bool overlap = i < kCsaRatio;
+    if (overlap && !entry.has_overlap) {
+      candidates.SetMissing(i);
+    } else {
+      candidates.template Load<kCsaRatio>(params, entry, i, kCandidates - 1 - i,
+                                          channel + (overlap ? 0 : kHeadDim));
+    }
   }
+  candidates.AddBias();
+  const auto& [c, g, bias] = candidates;
   float pooled[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
@@ -162,30 +199,39 @@ __device__ void PoolOverlapping(const CandidateRows& candidates, int channel, BF
   StorePooled(pooled, target);
 }
 
-constexpr int kCsaThreads = 256;
+constexpr int kCsaThreads = 128;
+constexpr int kCsaBlocks = 3;  // of a multiprocessor
 
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
-__global__ void __launch_bounds__(kCsaThreads, 2)
+__global__ void __launch_bounds__(kCsaThreads, kCsaBlocks)
     CompressCsaKernel(const CompressParams params, const Launch launch) {
   constexpr int kQuads = kHeadDim / 4;
   constexpr int kRows = PooledRows<kHeadDim>::kRows;
-  __shared__ ClosingRows closing;
+  __shared__ ClosingEntries closing;
   __shared__ PooledRows<kHeadDim> pooled;
-  VisitRows(params, launch, closing);
+  VisitRows(params, launch, blockIdx.x * launch.block_rows, threadIdx.x, kCsaThreads, closing);
   for (int first = 0; first < closing.count; first += kRows) {
     const int count = min(kRows, closing.count - first);
     for (int i = threadIdx.x / kQuads; i < count; i += kCsaThreads / kQuads) {
       const int channel = threadIdx.x % kQuads * 4;
-      PoolOverlapping<kHeadDim>(CandidatesOf(params, closing.rows[first + i]), channel,
+      PoolOverlapping<kHeadDim>(params, closing.entries[first + i], channel,
                                 pooled.Row(i) + channel);
     }
     __syncthreads();
     if (threadIdx.x < 32) {
-      FinishPooled<kHeadDim, kFormat, kNumerics>(params, closing, first, pooled);
+      FinishPooled<kHeadDim, kFormat, kNumerics>(params, closing.entries + first, count, pooled);
     }
     __syncthreads();
   }
 }
+
+// 128:1. A cluster of blocks shares an entry: each pools a quarter of the channels, a warp of it a
+// part of the tokens, and the first block stores the row.
+constexpr int kHcaHeadDim = 512;
+constexpr int kHcaBlocks = 4;  // of a cluster
+constexpr int kHcaChannels = kHcaHeadDim / kHcaBlocks;
+constexpr int kHcaWarps = 8;
+static_assert(kHcaChannels / 4 == 32, "a lane takes four channels");
 
 // Softmax over some of an entry's tokens, four channels: sums relative to the largest gate.
 struct PartialPool {
@@ -194,23 +240,23 @@ struct PartialPool {
   float sum[4];
 };
 
-constexpr int kHcaGroups = 4;  // warps that share an entry's channels split its tokens
-constexpr int kHcaHeadDim = 512;
-constexpr int kHcaThreads = kHcaGroups * kHcaHeadDim / 4;
-
-__device__ PartialPool PoolTokens(const CandidateRows& candidates, int group, int channel) {
-  constexpr int kTokens = kHcaRatio / kHcaGroups;
-  constexpr int kAtOnce = 8;
+__device__ PartialPool PoolTokens(const CompressParams& params, const ClosingEntry& entry, int warp,
+                                  int channel) {
+  constexpr int kTokens = kHcaRatio / kHcaWarps;
+  constexpr int kAtOnce = 4;
   PartialPool pool = {.largest = {-INFINITY, -INFINITY, -INFINITY, -INFINITY},
                       .total = {0, 0, 0, 0},
                       .sum = {0, 0, 0, 0}};
+#pragma unroll 2
   for (int begin = 0; begin < kTokens; begin += kAtOnce) {
-    float4 c[kAtOnce];
-    float4 g[kAtOnce];
+    Candidates<kAtOnce> candidates;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      candidates.Load(kHcaRatio - 1 - (group * kTokens + begin + i), channel, c[i], g[i]);
+      candidates.template Load<kHcaRatio>(params, entry, i,
+                                          kHcaRatio - 1 - (warp * kTokens + begin + i), channel);
     }
+    candidates.AddBias();
+    const auto& [c, g, bias] = candidates;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       float largest = pool.largest[k];
@@ -231,18 +277,18 @@ __device__ PartialPool PoolTokens(const CandidateRows& candidates, int group, in
   return pool;
 }
 
-__device__ void MergePools(const PartialPool* parts, BFloat16* target) {
+// parts[warp][lane] of the calling lane's channels.
+__device__ void MergePools(const PartialPool (*parts)[32], BFloat16* target) {
+  const int lane = threadIdx.x % 32;
   float pooled[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    float largest = parts[0].largest[k];
-    for (int i = 1; i < kHcaGroups; ++i) {
-      largest = fmaxf(largest, parts[i * (kHcaHeadDim / 4)].largest[k]);
-    }
+    float largest = parts[0][lane].largest[k];
+    for (int i = 1; i < kHcaWarps; ++i) largest = fmaxf(largest, parts[i][lane].largest[k]);
     float total = 0;
     float sum = 0;
-    for (int i = 0; i < kHcaGroups; ++i) {
-      const PartialPool& part = parts[i * (kHcaHeadDim / 4)];
+    for (int i = 0; i < kHcaWarps; ++i) {
+      const PartialPool& part = parts[i][lane];
       const float kept = expf(part.largest[k] - largest);
       total = __fmaf_rn(kept, part.total[k], total);
       sum = __fmaf_rn(kept, part.sum[k], sum);
@@ -253,27 +299,34 @@ __device__ void MergePools(const PartialPool* parts, BFloat16* target) {
 }
 
 template <EntryFormat kFormat, Numerics kNumerics>
-__global__ void __launch_bounds__(kHcaThreads)
+__global__ void __cluster_dims__(kHcaBlocks) __launch_bounds__(32 * kHcaWarps, 2)
     CompressHcaKernel(const CompressParams params, const Launch launch) {
-  constexpr int kQuads = kHcaHeadDim / 4;
-  __shared__ ClosingRows closing;
-  __shared__ PartialPool parts[kHcaThreads];
-  __shared__ PooledRows<kHcaHeadDim> pooled;
-  const int channel = threadIdx.x % kQuads * 4;
-  VisitRows(params, launch, closing);
-  for (int first = 0; first < closing.count; first += PooledRows<kHcaHeadDim>::kRows) {
-    const int count = min(PooledRows<kHcaHeadDim>::kRows, closing.count - first);
+  using Pooled = PooledRows<kHcaHeadDim>;
+  __shared__ ClosingEntries closing;
+  __shared__ PartialPool parts[kHcaWarps][32];
+  __shared__ Pooled pooled;
+  const auto cluster = cooperative_groups::this_cluster();
+  const int block = static_cast<int>(cluster.block_rank());
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int channel = block * kHcaChannels + threadIdx.x % 32 * 4;
+  Pooled& gathered = *cluster.map_shared_rank(&pooled, 0);
+  cluster.barrier_arrive();  // the first block must run before others write to it
+  VisitRows(params, launch, blockIdx.x / kHcaBlocks * launch.block_rows,
+            block * blockDim.x + threadIdx.x, kHcaBlocks * blockDim.x, closing);
+  cluster.barrier_wait();
+  for (int first = 0; first < closing.count; first += Pooled::kRows) {
+    const int count = min(Pooled::kRows, closing.count - first);
     for (int i = 0; i < count; ++i) {
-      parts[threadIdx.x] =
-          PoolTokens(CandidatesOf(params, closing.rows[first + i]), threadIdx.x / kQuads, channel);
+      parts[warp][threadIdx.x % 32] = PoolTokens(params, closing.entries[first + i], warp, channel);
       __syncthreads();
-      if (threadIdx.x < kQuads) MergePools(parts + threadIdx.x, pooled.Row(i) + channel);
+      if (warp == 0) MergePools(parts, gathered.Row(i) + channel);
       __syncthreads();
     }
-    if (threadIdx.x < 32) {
-      FinishPooled<kHcaHeadDim, kFormat, kNumerics>(params, closing, first, pooled);
+    cluster.sync();
+    if (block == 0 && warp == 0) {
+      FinishPooled<kHcaHeadDim, kFormat, kNumerics>(params, closing.entries + first, count, pooled);
     }
-    __syncthreads();
+    cluster.sync();
   }
 }
 
@@ -292,21 +345,20 @@ void Compress(const CompressParams& params, CUstream_st* stream) {
       << "row " << params.chunk.cols << ", ring " << params.ring.rows << " x " << params.ring.width;
   if (batch.rows == 0) return;
   const bool writes_ring = batch.max_rows <= params.ring.rows - (reach - 1);
+  // As many blocks as run at once, in shares that fit the entries of a long chunk.
+  const int wanted = overlapping ? kCsaBlocks * CurrentDevice().multiprocessors
+                                 : CurrentDevice().multiprocessors / 2;
+  const auto share = static_cast<unsigned>((batch.rows + wanted - 1) / wanted);
+  const Launch launch = {.block_rows = std::min<int>(std::bit_ceil(share), kMaxBlockRows),
+                         .writes_ring = writes_ring};
+  const int blocks = (batch.rows + launch.block_rows - 1) / launch.block_rows;
   DispatchEntryFormat(params.pool, params.numerics, [&](auto dim, auto format, auto numerics) {
-    constexpr int kRows = EntryTile<dim.value>::kRows;
-    // Few rows: as many blocks as possible. Many: as many rows as close a tile of one sequence.
-    const bool many = batch.rows >= 16 * CurrentDevice().multiprocessors;
     if (overlapping) {
-      const Launch launch = {.block_rows = many ? kCsaRatio * kRows : std::max(1, kRows / 4),
-                             .writes_ring = writes_ring};
-      const int blocks = (batch.rows + launch.block_rows - 1) / launch.block_rows;
       CompressCsaKernel<dim.value, format.value, numerics.value>
           <<<blocks, kCsaThreads, 0, stream>>>(params, launch);
     } else if constexpr (dim.value == kHcaHeadDim) {
-      const Launch launch = {.block_rows = many ? 32 : 1, .writes_ring = writes_ring};
-      const int blocks = (batch.rows + launch.block_rows - 1) / launch.block_rows;
       CompressHcaKernel<format.value, numerics.value>
-          <<<blocks, kHcaThreads, 0, stream>>>(params, launch);
+          <<<blocks * kHcaBlocks, 32 * kHcaWarps, 0, stream>>>(params, launch);
     }
   });
   CheckLaunch("Compress");

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "kernels/cuda/hyper_connection.h"
 #include "kernels/cuda/hyper_projection.cuh"
@@ -12,7 +14,7 @@ constexpr int kThreads = 256;
 constexpr int kMixTiles = kMixes / 8;
 constexpr int kHeadTiles = 1;
 constexpr int kMaxChunks = 4;  // D <= 8 * kThreads * kMaxChunks
-constexpr int64_t kWidthUnit = int64_t{HcProjection<1>::kStep} * kSegments;  // of 4 D
+constexpr int64_t kWidthUnit = int64_t{HcProjection<1>::kStep} * kGroups;  // of 4 D
 
 int Tiles(int mixes) { return (mixes + 7) / 8; }
 
@@ -43,7 +45,8 @@ __global__ void PackHcFnKernel(MatrixView<const float> fn, int tiles, Vector16* 
 struct ReadParams {
   MatrixView<const BFloat16> streams;
   MatrixView<BFloat16> x;
-  const float* partial = nullptr;  // [kSegments, rows, columns]
+  const float* partial = nullptr;  // [kGroups * group_parts, rows, columns]
+  int group_parts = 1;             // 1 or kGroupSegments
   const float* scale = nullptr;
   const float* base = nullptr;
   float norm_eps = 0;
@@ -55,18 +58,27 @@ struct ReadParams {
 
 __device__ inline float Sigmoid(float x) { return __fdiv_rn(1.0f, 1.0f + expf(-x)); }
 
-// Column `column` of a row's projection.
-template <int kColumns>
-__device__ float SumSegments(const ReadParams& params, int64_t row, int column) {
+// Column `column` of a row's projection; kParts partial sums make a group.
+template <int kColumns, int kParts>
+__device__ float SumPartials(const ReadParams& params, int64_t row, int column) {
   const float* source = params.partial + row * kColumns + column;
   const int64_t stride = params.streams.rows * kColumns;
-  float parts[kSegments];
+  float sums[kGroups];
 #pragma unroll
-  for (int segment = 0; segment < kSegments; ++segment) parts[segment] = source[segment * stride];
-  float sum = parts[0];
+  for (int group = 0; group < kGroups; ++group) {
+    float parts[kParts];
 #pragma unroll
-  for (int segment = 1; segment < kSegments; ++segment) sum += parts[segment];
-  return sum;
+    for (int part = 0; part < kParts; ++part) {
+      parts[part] = source[(group * kParts + part) * stride];
+    }
+    sums[group] = parts[0];
+#pragma unroll
+    for (int part = 1; part < kParts; ++part) sums[group] += parts[part];
+  }
+  float total = sums[0];
+#pragma unroll
+  for (int group = 1; group < kGroups; ++group) total += sums[group];
+  return total;
 }
 
 // Lanes 4 j + k < 16 hold A_jk and return C_jk.
@@ -81,10 +93,11 @@ __device__ float Sinkhorn(float a, int iterations, float eps) {
   constexpr int kColumn = 4;
   float c = expf(a - over(a, kRow, larger));
   c = __fdiv_rn(c, over(c, kRow, sum)) + eps;
-  c = __fdiv_rn(c, over(c, kColumn, sum) + eps);
+  c = __fdividef(c, over(c, kColumn, sum) + eps);
+  // The last normalisation undoes an error of those before it: 2 ulp a division do no harm.
   for (int i = 1; i < iterations; ++i) {
-    c = __fdiv_rn(c, over(c, kRow, sum) + eps);
-    c = __fdiv_rn(c, over(c, kColumn, sum) + eps);
+    c = __fdividef(c, over(c, kRow, sum) + eps);
+    c = __fdividef(c, over(c, kColumn, sum) + eps);
   }
   return c;
 }
@@ -99,7 +112,9 @@ __device__ void Mix(const ReadParams& params, int64_t row, float* pre) {
   int column = lane < 16 ? 2 * kStreams + lane : lane - 16;
   if (lane >= 24) column = 8 * kTiles;
   if (kHead && lane < 16) column = 0;
-  const float value = SumSegments<kColumns>(params, row, column);
+  const float value = params.group_parts == kGroupSegments
+                          ? SumPartials<kColumns, kGroupSegments>(params, row, column)
+                          : SumPartials<kColumns, 1>(params, row, column);
   const float squares = __shfl_sync(kFullWarp, value, 31);
   const float mean = __fdiv_rn(squares, static_cast<float>(params.streams.cols));
   const float r = __fdiv_rn(1.0f, __fsqrt_rn(mean + params.norm_eps));
@@ -215,16 +230,20 @@ void ProjectAndRead(ReadParams params, const void* fn, void* scratch, CUstream_s
   const int64_t rows = params.streams.rows;
   if (rows == 0) return;
   const int64_t blocks = (rows + Projection::kBlockRows - 1) / Projection::kBlockRows;
-  constexpr int kFewRuns = 4;
-  const bool many = blocks * kFewRuns >= CurrentDevice().multiprocessors;
+  const int all_steps = static_cast<int>(params.streams.cols) / Projection::kStep;
+  const int group_segments = all_steps % (kGroups * kGroupSegments) == 0 ? kGroupSegments : 1;
+  const int segments = kGroups * group_segments;
+  constexpr int kRuns = 4;  // of channels, when rows make many blocks
+  const bool by_segment = blocks * kRuns < CurrentDevice().multiprocessors;
+  params.group_parts = by_segment ? group_segments : 1;
   params.partial = static_cast<const float*>(scratch);
-  CheckCuda(
-      cudaFuncSetAttribute(HcProjectKernel<kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           Projection::kSharedBytes),
-      "cudaFuncSetAttribute");
-  const dim3 grid(static_cast<unsigned>(blocks), many ? kFewRuns : kSegments);
-  HcProjectKernel<kTiles><<<grid, Projection::kThreads, Projection::kSharedBytes, stream>>>(
-      params.streams, static_cast<const Vector16*>(fn), static_cast<float*>(scratch));
+  const auto kernel = by_segment ? HcProjectKernel<kTiles, true> : HcProjectKernel<kTiles, false>;
+  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 Projection::kSharedBytes),
+            "cudaFuncSetAttribute");
+  const dim3 grid(static_cast<unsigned>(blocks), by_segment ? segments : kRuns);
+  kernel<<<grid, Projection::kThreads, Projection::kSharedBytes, stream>>>(
+      params.streams, static_cast<const Vector16*>(fn), segments, static_cast<float*>(scratch));
   CheckLaunch("HcProject");
   HcReadKernel<kTiles><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(params);
   CheckLaunch("HcRead");
@@ -244,7 +263,10 @@ void PackHcFn(MatrixView<const float> fn, void* packed, CUstream_st* stream) {
 }
 
 int64_t HcScratchBytes(int64_t rows) {
-  return rows * kSegments * HcProjection<kMixTiles>::kColumns * sizeof(float);
+  constexpr int64_t kRowBytes = HcProjection<kMixTiles>::kColumns * sizeof(float);
+  // Above this number of rows a partial sum stands for a whole group.
+  const int64_t few = int64_t{CurrentDevice().multiprocessors} * HcProjection<1>::kBlockRows;
+  return kRowBytes * kGroups * std::max(rows, kGroupSegments * std::min(rows, few));
 }
 
 void HcPre(const HcPreParams& params, CUstream_st* stream) {

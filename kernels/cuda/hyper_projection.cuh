@@ -16,7 +16,8 @@
 namespace baton::kernels::cuda {
 
 inline constexpr int kFnParts = 3;  // BF16 numbers that make up an FP32 one
-inline constexpr int kSegments = 16;
+inline constexpr int kGroups = 16;
+inline constexpr int kGroupSegments = 4;  // 1 in streams too narrow for that
 
 template <int kTiles>  // of 8 mixes
 struct HcProjection {
@@ -107,16 +108,27 @@ struct HcProjection {
         }
       }
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
+      for (int part = kFnParts - 1; part >= 0; --part) {  // small terms first
+        Vector16 b[kTiles];
 #pragma unroll
-        for (int part = kFnParts - 1; part >= 0; --part) {  // small terms first
-          const Vector16 b = stage.fn[((half * kTiles + tile) * kFnParts + part) * 32 + lane];
+        for (int tile = 0; tile < kTiles; ++tile) {
+          b[tile] = stage.fn[((half * kTiles + tile) * kFnParts + part) * 32 + lane];
+        }
+        // Products that follow each other go to different sums: none waits for its predecessor.
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
           for (int m = 0; m < 2; ++m) {
-            const Vector16& top = a[2 * m];
-            const Vector16& bottom = a[2 * m + 1];
-            Multiply(step.mixes[m][tile], top.x, bottom.x, top.y, bottom.y, b.x, b.y);
-            Multiply(step.mixes[m][tile], top.z, bottom.z, top.w, bottom.w, b.z, b.w);
+            Multiply(step.mixes[m][tile], a[2 * m].x, a[2 * m + 1].x, a[2 * m].y, a[2 * m + 1].y,
+                     b[tile].x, b[tile].y);
+          }
+        }
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+          for (int m = 0; m < 2; ++m) {
+            Multiply(step.mixes[m][tile], a[2 * m].z, a[2 * m + 1].z, a[2 * m].w, a[2 * m + 1].w,
+                     b[tile].z, b[tile].w);
           }
         }
       }
@@ -124,8 +136,8 @@ struct HcProjection {
     sums.Add(step);
   }
 
-  // partial [kSegments, rows, kColumns].
-  __device__ static void Store(const Sums& sums, int64_t first_row, int64_t rows, int segment,
+  // partial [segments or groups, rows, kColumns].
+  __device__ static void Store(const Sums& sums, int64_t first_row, int64_t rows, int part,
                                float* partial) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -133,7 +145,7 @@ struct HcProjection {
       const int64_t row = first_row + threadIdx.x / 32 * 32 + lane / 4 + 8 * i;
       const float squares = LaneSum<4>(sums.squares[i]);
       if (row >= rows) continue;
-      float* out = partial + (segment * rows + row) * kColumns;
+      float* out = partial + (part * rows + row) * kColumns;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const float* d = sums.mixes[i / 2][tile] + i % 2 * 2;
@@ -145,16 +157,19 @@ struct HcProjection {
   }
 };
 
-// Block (x, y): 128 rows, segments y * kSegments / gridDim.y and on.
-template <int kTiles>
-__global__ void __launch_bounds__(HcProjection<kTiles>::kThreads)
-    HcProjectKernel(MatrixView<const BFloat16> streams, const Vector16* fn, float* partial) {
+// Block (x, y): 128 rows, the y-th of gridDim.y equal runs of channels, each whole groups or, with
+// kBySegment, one segment.
+template <int kTiles, bool kBySegment>
+__global__ void __launch_bounds__(HcProjection<kTiles>::kThreads, 2)
+    HcProjectKernel(MatrixView<const BFloat16> streams, const Vector16* fn, int segments,
+                    float* partial) {
   using Projection = HcProjection<kTiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   auto* stages = reinterpret_cast<typename Projection::Stage*>(shared);
   const int64_t first_row = int64_t{blockIdx.x} * Projection::kBlockRows;
   const int all_steps = static_cast<int>(streams.cols) / Projection::kStep;
-  const int segment_steps = all_steps / kSegments;
+  const int segment_steps = all_steps / segments;
+  const int group_steps = all_steps / kGroups;
   const int steps = all_steps / static_cast<int>(gridDim.y);
   const int first_step = static_cast<int>(blockIdx.y) * steps;
   const auto fetch = [&](int step) {
@@ -165,16 +180,23 @@ __global__ void __launch_bounds__(HcProjection<kTiles>::kThreads)
     __pipeline_commit();
   };
   for (int step = 0; step < Projection::kStages - 1; ++step) fetch(step);
-  typename Projection::Sums sums;
+  typename Projection::Sums segment;
+  typename Projection::Sums group;
   for (int step = 0; step < steps; ++step) {
     __pipeline_wait_prior(Projection::kStages - 2);
     __syncthreads();
     fetch(step + Projection::kStages - 1);
-    Projection::Accumulate(stages[step % Projection::kStages], sums);
-    if ((step + 1) % segment_steps == 0) {
-      Projection::Store(sums, first_row, streams.rows, (first_step + step) / segment_steps,
-                        partial);
-      sums = {};
+    Projection::Accumulate(stages[step % Projection::kStages], segment);
+    const int done = first_step + step + 1;
+    if (done % segment_steps != 0) continue;
+    if constexpr (kBySegment) {
+      Projection::Store(segment, first_row, streams.rows, done / segment_steps - 1, partial);
+    } else {
+      group.Add(segment);
+      segment = {};
+      if (done % group_steps != 0) continue;
+      Projection::Store(group, first_row, streams.rows, done / group_steps - 1, partial);
+      group = {};
     }
   }
 }

@@ -38,13 +38,9 @@ __device__ inline void RotatePairs(const float* cos_sin, int first, float (&valu
 
 // FakeQuantFp4: four lanes hold a group of 32.
 __device__ inline void RoundToFp4Grid(uint32_t (&words)[4]) {
-  const float scale = Fp4Scale(LaneMax<4>(MaxMagnitude(words)));
-  const uint32_t down = SplatBf16(InverseOfPowerOfTwo(scale));
-  const uint32_t up = SplatBf16(scale);
+  const uint32_t scale = SplatBf16(Fp4Scale(LargerHalf(LaneMaxPair<4>(MaxMagnitudePair(words)))));
 #pragma unroll
-  for (uint32_t& word : words) {
-    word = MultiplyPair(RoundPairToGrid<1, 0>(MultiplyPair(word, down)), up);
-  }
+  for (uint32_t& word : words) word = RoundPairToGrid<1>(word, scale);
 }
 
 template <typename Policy>

@@ -14,7 +14,7 @@ constexpr int kMaxWidth = 8192;
 // kRowThreads threads share a row, kChunks times 8 columns each; a row lies in registers between
 // the two passes.
 template <int kRowThreads, int kChunks>
-__global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNormParams params) {
+__global__ void __launch_bounds__(kThreads, 2) RmsNormKernel(const RmsNormParams params) {
   constexpr int kBlockRows = kThreads / kRowThreads;
   __shared__ float scratch[kThreads / 32];
   const int64_t row = int64_t{blockIdx.x} * kBlockRows + threadIdx.x / kRowThreads;
@@ -92,7 +92,7 @@ void RmsNorm(const RmsNormParams& params, CUstream_st* stream) {
   } else if (n <= 1024) {
     Launch<32, 4>(params, stream);
   } else if (n <= 2048) {
-    Launch<kThreads, 1>(params, stream);
+    Launch<32, 8>(params, stream);
   } else if (n <= 4096) {
     Launch<kThreads, 2>(params, stream);
   } else {

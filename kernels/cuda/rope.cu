@@ -46,7 +46,9 @@ __global__ void __launch_bounds__(kThreads) QueryNormRopeKernel(const QueryNormR
   if (row < params.q.rows) head = params.q.Row(row) + (index - row * params.heads) * 512;
   Tile tile;
   tile.Load(0, head);
-  tile.Normalize(nullptr, params.eps);
+  float mean[1];
+  MeanSquares(tile, mean);
+  tile.Normalize<false>(mean, nullptr, params.eps);
   if (head == nullptr) return;
   tile.Rotate(0, params.rope + row * kRopeDim);
   tile.Store(0, head);

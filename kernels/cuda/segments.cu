@@ -1,17 +1,19 @@
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/segments.h"
+#include "kernels/runtime/device.h"
 #include "kernels/runtime/error.h"
-#include "kernels/runtime/stream.h"
 
 namespace baton::kernels::cuda {
 
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // vectors of a lane, all loaded before the first is stored
-constexpr int64_t kSlab = int64_t{16} << 10;  // staging bytes of a warp
+constexpr int kVectors = 8;  // of a lane, all loaded before the first is stored
+constexpr int64_t kPass = int64_t{16} * 32 * kVectors;  // staging bytes of a warp at a time
 
 // The last segment that starts at or before `offset`, by all lanes of a warp together.
 __device__ int FindSegment(const Segment* segments, int count, int64_t offset) {
@@ -29,24 +31,43 @@ __device__ int FindSegment(const Segment* segments, int count, int64_t offset) {
   return begin;
 }
 
-// Copies vectors of staging vectors [first, first + count) and sums them.
-__device__ uint64_t CopyVectors(const Vector16* source, Vector16* target, int64_t first,
-                                int64_t count) {
+__device__ uint64_t VectorTerms(const Vector16& value, int64_t vector) {
+  const uint64_t factors = DigestFactors(vector);
+  return DigestTerm(factors, 0, value.x) + DigestTerm(factors, 1, value.y) +
+         DigestTerm(factors, 2, value.z) + DigestTerm(factors, 3, value.w);
+}
+
+// Copies [begin, end), at most kPass bytes, whose segments are all of whole vectors. Lane l < count
+// holds the l-th segment: its offset, and where the staging buffer's first byte would lie if the
+// segment went on to there.
+template <bool kGather>
+__device__ uint64_t CopyVectors(int64_t segment_offset, uint64_t segment_base, int count,
+                                int64_t begin, int64_t end, std::byte* staging) {
+  const int64_t first = begin + threadIdx.x % 32 * 16;
+  uint64_t base[kVectors] = {};
+  for (int i = 0; i < count; ++i) {
+    const int64_t offset = __shfl_sync(kFullWarp, segment_offset, i);
+    const uint64_t segment = __shfl_sync(kFullWarp, segment_base, i);
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (first + 512 * k >= offset) base[k] = segment;
+    }
+  }
+  Vector16 values[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t at = first + 512 * k;
+    if (at >= end) continue;
+    values[k] =
+        LoadStreaming16(kGather ? reinterpret_cast<const std::byte*>(base[k] + at) : staging + at);
+  }
   uint64_t sum = 0;
-  for (int64_t begin = threadIdx.x % 32; begin < count; begin += 32 * kUnroll) {
-    Vector16 values[kUnroll];
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      if (begin + 32 * i < count) values[i] = LoadStreaming16(source + begin + 32 * i);
-    }
-#pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      if (begin + 32 * i >= count) continue;
-      Store16(target + begin + 32 * i, values[i]);
-      const uint64_t factors = DigestFactors(first + begin + 32 * i);
-      sum += DigestTerm(factors, 0, values[i].x) + DigestTerm(factors, 1, values[i].y) +
-             DigestTerm(factors, 2, values[i].z) + DigestTerm(factors, 3, values[i].w);
-    }
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t at = first + 512 * k;
+    if (at >= end) continue;
+    Store16(kGather ? staging + at : reinterpret_cast<std::byte*>(base[k] + at), values[k]);
+    sum += VectorTerms(values[k], at / 16);
   }
   return sum;
 }
@@ -62,43 +83,64 @@ __device__ uint64_t CopyWords(const uint32_t* source, uint32_t* target, int64_t 
   return sum;
 }
 
-__device__ uint64_t CopyPart(const std::byte* source, std::byte* target, int64_t offset,
-                             int64_t bytes) {
-  const auto bits = reinterpret_cast<uint64_t>(source) | reinterpret_cast<uint64_t>(target) |
-                    static_cast<uint64_t>(offset | bytes);
-  if (bits % 16 == 0) {
-    return CopyVectors(reinterpret_cast<const Vector16*>(source),
-                       reinterpret_cast<Vector16*>(target), offset / 16, bytes / 16);
+// Copies a slab of any segments, from number `index` on, word by word.
+template <bool kGather>
+__device__ uint64_t CopySegments(const SegmentList& list, int index, int64_t begin, int64_t end,
+                                 std::byte* staging) {
+  uint64_t sum = 0;
+  for (; index < list.count; ++index) {
+    const Segment segment = list.segments[index];
+    if (segment.offset >= end) break;
+    const int64_t from = max(begin, segment.offset);
+    const int64_t to = min(end, segment.offset + segment.bytes);
+    if (from >= to) continue;
+    auto* data = reinterpret_cast<uint32_t*>(segment.data + (from - segment.offset));
+    auto* staged = reinterpret_cast<uint32_t*>(staging + from);
+    sum += kGather ? CopyWords(data, staged, from / 4, (to - from) / 4)
+                   : CopyWords(staged, data, from / 4, (to - from) / 4);
   }
-  return CopyWords(reinterpret_cast<const uint32_t*>(source), reinterpret_cast<uint32_t*>(target),
-                   offset / 4, bytes / 4);
+  return sum;
 }
 
-// A warp a slab of the staging buffer, whatever segments it holds.
+// A warp `slab` bytes of the staging buffer, whatever segments they hold.
 template <bool kGather>
 __global__ void __launch_bounds__(kThreads)
-    SegmentsKernel(const SegmentList list, std::byte* staging, unsigned long long* digest) {
+    SegmentsKernel(const SegmentList list, int64_t slab, std::byte* staging,
+                   unsigned long long* digest) {
+  __shared__ unsigned long long block_sum;
+  if (threadIdx.x == 0) block_sum = 0;
+  __syncthreads();
   const int64_t warp = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
-  const int64_t begin = warp * kSlab;
-  const int64_t end = min(begin + kSlab, list.bytes);
+  const int64_t begin = warp * slab;
+  const int64_t end = min(begin + slab, list.bytes);
   uint64_t sum = 0;
   if (begin < end) {
-    for (int i = FindSegment(list.segments, list.count, begin); i < list.count; ++i) {
-      const Segment segment = list.segments[i];
-      if (segment.offset >= end) break;
-      const int64_t from = max(begin, segment.offset);
-      const int64_t to = min(end, segment.offset + segment.bytes);
-      if (from >= to) continue;
-      std::byte* data = segment.data + (from - segment.offset);
-      sum += kGather ? CopyPart(data, staging + from, from, to - from)
-                     : CopyPart(staging + from, data, from, to - from);
+    const int first = FindSegment(list.segments, list.count, begin);
+    const int mine = first + static_cast<int>(threadIdx.x % 32);
+    const Segment segment = mine < list.count ? list.segments[mine] : Segment{nullptr, end, 0};
+    const auto bits = reinterpret_cast<uint64_t>(segment.data) |
+                      static_cast<uint64_t>(segment.offset | segment.bytes);
+    const bool in_slab = segment.offset < end;
+    const int count = __popc(__ballot_sync(kFullWarp, in_slab));
+    const bool whole = __all_sync(kFullWarp, !in_slab || bits % 16 == 0);
+    if (whole && count < 32) {
+      const uint64_t base = reinterpret_cast<uint64_t>(segment.data) - segment.offset;
+      for (int64_t pass = begin; pass < end; pass += kPass) {
+        sum += CopyVectors<kGather>(segment.offset, base, count, pass, min(pass + kPass, end),
+                                    staging);
+      }
+    } else {
+      sum = CopySegments<kGather>(list, first, begin, end, staging);
     }
   }
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(kFullWarp, sum, distance);
   }
-  if (threadIdx.x % 32 == 0 && sum != 0) atomicAdd(digest, sum);
+  // Additions to one address queue up: one a block, not one a warp.
+  if (threadIdx.x % 32 == 0) atomicAdd(&block_sum, sum);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicAdd(digest, block_sum);
 }
 
 template <bool kGather>
@@ -106,12 +148,14 @@ void Launch(const SegmentList& list, std::byte* staging, uint64_t* digest, CUstr
   static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
   BATON_CHECK(list.bytes % 4 == 0 && reinterpret_cast<uintptr_t>(staging) % 16 == 0)
       << list.bytes << " bytes, staging at " << static_cast<const void*>(staging);
-  FillAsync(digest, 0, sizeof(*digest), stream);
   if (list.bytes == 0) return;
-  constexpr int64_t kBlockBytes = kSlab * (kThreads / 32);
-  const int64_t blocks = (list.bytes + kBlockBytes - 1) / kBlockBytes;
+  // Larger slabs cost fewer searches, smaller ones keep every multiprocessor busy.
+  constexpr int kWarps = kThreads / 32;
+  const int64_t all = int64_t{48} * CurrentDevice().multiprocessors;  // warps that run at once
+  const int64_t slab = kPass * std::clamp<int64_t>(list.bytes / (all * kPass), 1, 4);
+  const int64_t blocks = (list.bytes + slab * kWarps - 1) / (slab * kWarps);
   SegmentsKernel<kGather><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      list, staging, reinterpret_cast<unsigned long long*>(digest));
+      list, slab, staging, reinterpret_cast<unsigned long long*>(digest));
   CheckLaunch(kGather ? "GatherSegments" : "ScatterSegments");
 }
 

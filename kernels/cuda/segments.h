@@ -11,7 +11,9 @@ namespace baton::kernels::cuda {
 
 // kernels/segments.h on the device: `segments` [count], what they point to, `staging` and `digest`
 // lie in device memory (or in peer or pinned memory that the device reaches). `bytes` is the sum of
-// all segments; staging is aligned to 16 bytes. *digest gets the same digest as on the CPU.
+// all segments; staging is aligned to 16 bytes. The digest, the same as on the CPU, is *added* to
+// *digest, which its owner has set to 0: a launch of its own to do that would cost as much as a
+// small frame.
 struct SegmentList {
   const Segment* segments = nullptr;
   int count = 0;

@@ -20,17 +20,16 @@ __device__ inline EntryPlace LocateEntry(const PagedPool& pool, const int32_t* p
           .index = entry - page * pool.entries_per_page};
 }
 
-// EncodeEntry of the rows of a tile. `kOnGrid`: values are on the FP4 grid already, so that coding
-// them again rounds nothing.
+// EncodeEntry of a row of a tile; `amax` are the largest magnitudes of its chunks. `kOnGrid`:
+// values are on the FP4 grid already, so that coding them again rounds nothing.
 template <EntryFormat kFormat, bool kOnGrid>
 struct EntryWriter;
 
 template <bool kOnGrid>
 struct EntryWriter<EntryFormat::kBf16, kOnGrid> {
   template <int kHeadDim>
-  __device__ static void Store(const EntryTile<kHeadDim>& tile, int i, const EntryPlace& place,
-                               int /*entries_per_page*/) {
-    if (place.page == nullptr) return;
+  __device__ static void Store(const EntryTile<kHeadDim>& tile, int i, const float* /*amax*/,
+                               const EntryPlace& place, int /*entries_per_page*/) {
     tile.Store(i, reinterpret_cast<BFloat16*>(place.page) + int64_t{place.index} * kHeadDim);
   }
 };
@@ -52,23 +51,21 @@ struct EntryWriter<EntryFormat::kFp8Packed, kOnGrid> {
   static constexpr int kCodes = 64 * kGroups;
   static constexpr int kValueBytes = kCodes + 2 * kRopeDim;
 
-  __device__ static void Store(const Tile& tile, int i, const EntryPlace& place,
+  __device__ static void Store(const Tile& tile, int i, const float* amax, const EntryPlace& place,
                                int entries_per_page) {
     std::byte* values = place.page + place.index * kValueBytes;
-    uint64_t scales = 0;
+    uint32_t scales[2] = {0, 0};
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const uint32_t(&words)[4] = tile.words[i][group];
-      const float scale = Fp8Scale(LaneMax<Tile::kLanes>(MaxMagnitude(words)));
-      scales |= uint64_t{EncodeE8m0(scale)} << (8 * group);
-      const uint2 codes = EncodeE4m3Chunk(words, InverseOfPowerOfTwo(scale));
-      if (place.page != nullptr) *reinterpret_cast<uint2*>(values + Tile::Channel(group)) = codes;
+      const float scale = Fp8Scale(amax[group]);
+      scales[group / 4] |= EncodeE8m0(scale) << (8 * (group % 4));
+      *reinterpret_cast<uint2*>(values + Tile::Channel(group)) =
+          EncodeE4m3Chunk(tile.words[i][group], InverseOfPowerOfTwo(scale));
     }
-    if (place.page == nullptr) return;
     tile.StoreChunk(i, kGroups, values + kCodes + 16 * Tile::LaneOfRow());
     if (Tile::LaneOfRow() == 0) {
       std::byte* all_scales = place.page + entries_per_page * kValueBytes;
-      reinterpret_cast<uint64_t*>(all_scales)[place.index] = scales;
+      reinterpret_cast<uint2*>(all_scales)[place.index] = {scales[0], scales[1]};
     }
   }
 };
@@ -77,18 +74,9 @@ template <bool kOnGrid>
 struct EntryWriter<EntryFormat::kFp8Index, kOnGrid> {
   using Tile = EntryTile<128>;
 
-  __device__ static void Store(const Tile& tile, int i, const EntryPlace& place,
+  __device__ static void Store(const Tile& tile, int i, const float* amax, const EntryPlace& place,
                                int entries_per_page) {
-    uint32_t largest[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        largest[k] = MaxMagnitudePair(largest[k], tile.words[i][chunk][k]);
-      }
-    }
-    const float scale = Fp8Scale(LaneMax<Tile::kLanes>(MaxMagnitude(largest)));
-    if (place.page == nullptr) return;
+    const float scale = Fp8Scale(fmaxf(fmaxf(amax[0], amax[1]), fmaxf(amax[2], amax[3])));
     std::byte* values = place.page + place.index * 128;
 #pragma unroll
     for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
@@ -101,17 +89,15 @@ struct EntryWriter<EntryFormat::kFp8Index, kOnGrid> {
   }
 };
 
-// Eight e2m1 codes of a chunk, the first in the lowest nibble. Times 2^-126 the grid's fields are
-// BF16's own: the code stands in bits 6 to 8 of a half, its sign in bit 15.
-template <bool kOnGrid>
+// Eight e2m1 codes of a chunk on the grid of 1 / `inverse`, the first in the lowest nibble. Times
+// 2^-126 the grid's fields are BF16's own: the code stands in bits 6 to 8 of a half, its sign in
+// bit 15.
 __device__ inline uint32_t EncodeE2m1Chunk(const uint32_t (&words)[4], uint32_t inverse) {
   constexpr uint32_t kSmallestNormal = 0x00800080u;
   uint32_t nibbles[4];  // two a word, in bits 0 to 3 of the halves
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    uint32_t pair = MultiplyPair(words[k], inverse);
-    if constexpr (!kOnGrid) pair = RoundPairToGrid<1, 0>(pair);
-    pair = MultiplyPair(pair, kSmallestNormal);
+    const uint32_t pair = MultiplyPair(MultiplyPair(words[k], inverse), kSmallestNormal);
     nibbles[k] = ((pair >> 6) & 0x00070007u) | ((pair >> 12) & 0x00080008u);
   }
   const uint32_t low_words = nibbles[0] | nibbles[1] << 8;
@@ -125,54 +111,55 @@ struct EntryWriter<EntryFormat::kFp4Index, kOnGrid> {
   using Tile = EntryTile<128>;
   static constexpr uint32_t kNanScale = 255;
 
-  __device__ static void Store(const Tile& tile, int i, const EntryPlace& place,
+  __device__ static void Store(Tile& tile, int i, const float* amax, const EntryPlace& place,
                                int entries_per_page) {
     std::byte* values = place.page + place.index * 64;
     uint32_t scales = 0;
 #pragma unroll
     for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
-      const uint32_t(&words)[4] = tile.words[i][chunk];
-      const float amax = LaneMax<Tile::kLanes>(MaxMagnitude(words));
-      const float scale = Fp4Scale(amax);
-      scales |= (amax == amax ? EncodeE8m0(scale) : kNanScale) << (8 * chunk);
-      const uint32_t codes = EncodeE2m1Chunk<kOnGrid>(words, SplatBf16(InverseOfPowerOfTwo(scale)));
-      if (place.page != nullptr) {
-        *reinterpret_cast<uint32_t*>(values + Tile::Channel(chunk) / 2) = codes;
-      }
+      const float scale = Fp4Scale(amax[chunk]);
+      scales |= (amax[chunk] == amax[chunk] ? EncodeE8m0(scale) : kNanScale) << (8 * chunk);
+      if constexpr (!kOnGrid) tile.template SnapToGrid<1>(i, chunk, amax[chunk]);
+      *reinterpret_cast<uint32_t*>(values + Tile::Channel(chunk) / 2) =
+          EncodeE2m1Chunk(tile.words[i][chunk], SplatBf16(InverseOfPowerOfTwo(scale)));
     }
-    if (place.page == nullptr || Tile::LaneOfRow() != 0) return;
-    reinterpret_cast<uint32_t*>(place.page + entries_per_page * 64)[place.index] = scales;
+    if (Tile::LaneOfRow() == 0) {
+      reinterpret_cast<uint32_t*>(place.page + entries_per_page * 64)[place.index] = scales;
+    }
   }
 };
 
 // What StoreEntries does to rows once they are loaded. `rope[i]` and `place[i]` belong to row i of
-// the lane; all lanes of the warp call.
+// the lane; rope[i] can be read even where nothing is stored. All lanes of the warp call.
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
 __device__ inline void FinishEntries(EntryTile<kHeadDim>& tile, const BFloat16* weight, float eps,
                                      const float* const* rope, const EntryPlace* place,
                                      int entries_per_page) {
   using Tile = EntryTile<kHeadDim>;
   constexpr bool kSimulate = kNumerics == Numerics::kReference;
-  tile.Normalize(weight, eps);
+  constexpr bool kIsIndex = kHeadDim == 128;
+  constexpr int kGroups = kIsIndex ? Tile::kChunks : Tile::kRopeChunk;  // that are quantised
+  float mean[Tile::kRowsPerLane];
+  MeanSquares(tile, mean);
+  tile.template Normalize<true>(mean, weight, eps);
+#pragma unroll
+  for (int i = 0; i < Tile::kRowsPerLane; ++i) tile.Rotate(i, rope[i]);
+  if constexpr (kIsIndex) HadamardRows(tile);
 #pragma unroll
   for (int i = 0; i < Tile::kRowsPerLane; ++i) {
-    if (place[i].page != nullptr) tile.Rotate(i, rope[i]);
-  }
-  if constexpr (kHeadDim == 128) HadamardRows(tile);
+    float amax[kGroups] = {};
+    if constexpr (kSimulate || kFormat != EntryFormat::kBf16) {
 #pragma unroll
-  for (int i = 0; i < Tile::kRowsPerLane; ++i) {
-    if constexpr (kSimulate && kHeadDim == 128) {
-#pragma unroll
-      for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
-        tile.template SnapToGrid<1, 0>(i, chunk);
-      }
-    } else if constexpr (kSimulate) {
-#pragma unroll
-      for (int chunk = 0; chunk < Tile::kRopeChunk; ++chunk) {
-        tile.template SnapToGrid<3, -6>(i, chunk);
+      for (int group = 0; group < kGroups; ++group) {
+        amax[group] = tile.LargestOfChunk(i, group);
+        if constexpr (kSimulate) {
+          amax[group] = tile.template SnapToGrid < kIsIndex ? 1 : 3 > (i, group, amax[group]);
+        }
       }
     }
-    EntryWriter<kFormat, kSimulate>::Store(tile, i, place[i], entries_per_page);
+    if (place[i].page != nullptr) {
+      EntryWriter<kFormat, kSimulate>::Store(tile, i, amax, place[i], entries_per_page);
+    }
   }
 }
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "common/base/bf16.h"
-#include "kernels/cuda/device/hadamard.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/vector.cuh"
@@ -37,13 +36,14 @@ struct EntryTile {
   __device__ void Load(int i, const BFloat16* row) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      Vector16 value = {0, 0, 0, 0};
-      if (row != nullptr) value = Load16(row + Channel(chunk));
-      words[i][chunk][0] = value.x;
-      words[i][chunk][1] = value.y;
-      words[i][chunk][2] = value.z;
-      words[i][chunk][3] = value.w;
+      SetChunk(i, chunk, row != nullptr ? Load16(row + Channel(chunk)) : Vector16{0, 0, 0, 0});
     }
+  }
+  __device__ void SetChunk(int i, int chunk, const Vector16& value) {
+    words[i][chunk][0] = value.x;
+    words[i][chunk][1] = value.y;
+    words[i][chunk][2] = value.z;
+    words[i][chunk][3] = value.w;
   }
 
   __device__ void Store(int i, BFloat16* row) const {
@@ -55,59 +55,56 @@ struct EntryTile {
     Store16(target, {w[0], w[1], w[2], w[3]});
   }
 
-  // mean(x^2) in the order of the CPU's sum, hence to its bits: fused chains over channels 64
-  // apart, then pairs at channel distance 16, 32, 8, 4, 2, 1.
-  __device__ float MeanSquare(int i) const {
-    constexpr int kParts = 8 / kLanes;  // halves of 64 channels that a lane holds: distance 32
-    float sum[kParts][8];
+  // mean(x^2) of the row of a lane, in the order of the CPU's sum, hence to its bits: fused chains
+  // over channels 64 apart, then pairs at channel distance 16, 32, 8, 4, 2, 1.
+  __device__ float MeanSquare() const {
+    static_assert(kLanes == 8);
+    float sum[8];
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      float* part = sum[chunk % kParts];
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        const uint32_t pair = words[i][chunk][k / 2];
+        const uint32_t pair = words[0][chunk][k / 2];
         const float v = k % 2 == 0 ? LowBf16(pair) : HighBf16(pair);
-        part[k] = chunk < kParts ? __fmul_rn(v, v) : __fmaf_rn(v, v, part[k]);
+        sum[k] = chunk == 0 ? __fmul_rn(v, v) : __fmaf_rn(v, v, sum[k]);
       }
     }
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) AddAcrossLanes(sum[part], 2);
-    if constexpr (kParts == 2) {
-#pragma unroll
-      for (int k = 0; k < 8; ++k) sum[0][k] += sum[1][k];
-    } else {
-      AddAcrossLanes(sum[0], 4);
-    }
-    AddAcrossLanes(sum[0], 1);
+    AddAcrossLanes(sum, 2);
+    AddAcrossLanes(sum, 4);
+    AddAcrossLanes(sum, 1);
 #pragma unroll
     for (int distance = 4; distance > 0; distance /= 2) {
 #pragma unroll
-      for (int k = 0; k < distance; ++k) sum[0][k] += sum[0][k + distance];
+      for (int k = 0; k < distance; ++k) sum[k] += sum[k + distance];
     }
-    return sum[0][0] / kHeadDim;
+    return sum[0] / kHeadDim;
   }
 
-  // x * rsqrt(mean(x^2) + eps), times `weight` [kHeadDim] unless that is null.
-  __device__ void Normalize(const BFloat16* weight, float eps) {
+  // x * rsqrt(mean + eps) of the lane's rows, and with kWeighted times `weight` [kHeadDim].
+  template <bool kWeighted>
+  __device__ void Normalize(const float (&mean)[kRowsPerLane], const BFloat16* weight, float eps) {
     float factor[kRowsPerLane];
 #pragma unroll
     for (int i = 0; i < kRowsPerLane; ++i) {
-      factor[i] = __fdiv_rn(1.0f, __fsqrt_rn(MeanSquare(i) + eps));
+      factor[i] = __fdiv_rn(1.0f, __fsqrt_rn(mean[i] + eps));
     }
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      constexpr uint32_t kOnes = 0x3f803f80u;
-      Vector16 w = {kOnes, kOnes, kOnes, kOnes};
-      if (weight != nullptr) w = Load16(weight + Channel(chunk));
+      Vector16 w = {};
+      if constexpr (kWeighted) w = Load16(weight + Channel(chunk));
       const uint32_t weights[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
       for (int i = 0; i < kRowsPerLane; ++i) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const uint32_t pair = words[i][chunk][k];
-          words[i][chunk][k] =
-              PackBf16(__fmul_rn(LowBf16(weights[k]), __fmul_rn(LowBf16(pair), factor[i])),
-                       __fmul_rn(HighBf16(weights[k]), __fmul_rn(HighBf16(pair), factor[i])));
+          uint32_t& pair = words[i][chunk][k];
+          float low = __fmul_rn(LowBf16(pair), factor[i]);
+          float high = __fmul_rn(HighBf16(pair), factor[i]);
+          if constexpr (kWeighted) {
+            low = __fmul_rn(LowBf16(weights[k]), low);
+            high = __fmul_rn(HighBf16(weights[k]), high);
+          }
+          pair = PackBf16(low, high);
         }
       }
     }
@@ -136,18 +133,21 @@ struct EntryTile {
     }
   }
 
-  // Snaps a chunk, shared by the row's lanes, to a grid scaled by Fp8Scale (kMantissa 3) or
-  // Fp4Scale (kMantissa 1) of its largest magnitude.
-  template <int kMantissa, int kMinExponent>
-  __device__ void SnapToGrid(int i, int chunk) {
-    const float amax = LaneMax<kLanes>(MaxMagnitude(words[i][chunk]));
+  // Largest magnitude of a chunk of all the row's lanes; NaN wins.
+  __device__ float LargestOfChunk(int i, int chunk) const {
+    return LargerHalf(LaneMaxPair<kLanes>(MaxMagnitudePair(words[i][chunk])));
+  }
+
+  // Snaps a chunk to a grid scaled by Fp8Scale (kMantissa 3) or Fp4Scale (kMantissa 1) of `amax`,
+  // its largest magnitude, and returns what becomes of that.
+  template <int kMantissa>
+  __device__ float SnapToGrid(int i, int chunk, float amax) {
+    constexpr float kSmallestNormal = kMantissa == 3 ? 0x1p-6f : 1.0f;
     const float scale = kMantissa == 3 ? Fp8Scale(amax) : Fp4Scale(amax);
-    const uint32_t up = SplatBf16(scale);
-    const uint32_t down = SplatBf16(InverseOfPowerOfTwo(scale));
+    const uint32_t lowest = SplatBf16(scale * kSmallestNormal);
 #pragma unroll
-    for (uint32_t& pair : words[i][chunk]) {
-      pair = MultiplyPair(RoundPairToGrid<kMantissa, kMinExponent>(MultiplyPair(pair, down)), up);
-    }
+    for (uint32_t& pair : words[i][chunk]) pair = RoundPairToGrid<kMantissa>(pair, lowest);
+    return HighBf16(RoundPairToGrid<kMantissa>(__float_as_uint(amax), lowest));
   }
 
  private:
@@ -157,50 +157,90 @@ struct EntryTile {
   }
 };
 
-// Hadamard128 of all 16 rows, BF16 in and out. Four of the seven index bits (channel bits 0, 1, 3
-// and 4) are a product with a 16 x 16 matrix of +-1 on the tensor cores; the other three (2, 5, 6)
-// are butterflies between words that a lane holds anyway. No lane exchanges data.
-__device__ inline void HadamardRows(EntryTile<128>& tile) {
-  using Tile = EntryTile<128>;
+__device__ inline void MeanSquares(const EntryTile<512>& tile, float (&mean)[1]) {
+  mean[0] = tile.MeanSquare();
+}
+
+__device__ inline void MultiplyAdd(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                   uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Adds to d the product of 16 channels of all rows with a matrix [16, 8]: half `half` of a chunk
+// of every lane is the operand's fragment as it lies, its k being lane bits 0 and 1 (channel bits 3
+// and 4) and channel bits 1 and 0.
+__device__ inline void MultiplyAddRows(float (&d)[4], const EntryTile<128>& tile, int chunk,
+                                       int half, uint32_t b0, uint32_t b1) {
+  const auto& words = tile.words;
+  MultiplyAdd(d, words[0][chunk][2 * half], words[1][chunk][2 * half],
+              words[0][chunk][2 * half + 1], words[1][chunk][2 * half + 1], b0, b1);
+}
+
+// mean(x^2) of the lane's two rows: the diagonal of the rows' products with themselves. A fragment
+// of rows 0 to 7 is also the fragment of their transpose.
+__device__ inline void MeanSquares(const EntryTile<128>& tile, float (&mean)[2]) {
   const int lane = threadIdx.x % 32;
-  // Operand B: rows are channels (lane bits, bit 1, bit 0), columns outputs in the same order.
-  const uint32_t agreement = __popc((lane % 4) & (lane / 8)) % 2;
-  const uint32_t odd_output = lane / 4 % 2;
-  const auto signs = [&](uint32_t negative) {
-    const uint32_t first = (agreement ^ negative) << 15;
-    const uint32_t second = (agreement ^ negative ^ odd_output) << 31;
-    return 0x3f803f80u ^ first ^ second;
-  };
-  uint32_t result[2][Tile::kChunks][4];
+  float d[2][4] = {};
 #pragma unroll
-  for (int output = 0; output < 2; ++output) {  // bit 1 of the output channel
-    const uint32_t b0 = signs(0);
-    const uint32_t b1 = signs(output);
-    float sums[4][8];  // [value of a fragment][bit 2 of the channel, chunk]
+  for (int chunk = 0; chunk < EntryTile<128>::kChunks; ++chunk) {
 #pragma unroll
-    for (int block = 0; block < 8; ++block) {
-      const int chunk = block / 2;
-      const int half = block % 2 * 2;
-      float d[4];
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
-          : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-          : "r"(tile.words[0][chunk][half]), "r"(tile.words[1][chunk][half]),
-            "r"(tile.words[0][chunk][half + 1]), "r"(tile.words[1][chunk][half + 1]), "r"(b0),
-            "r"(b1), "f"(0.0f));
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sums[k][block] = d[k];
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) HadamardInThread(sums[k]);
-#pragma unroll
-    for (int block = 0; block < 8; ++block) {
-      constexpr float kNorm = 0.08838834764831845f;
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        result[i][block / 2][block % 2 * 2 + output] = PackBf16(
-            __fmul_rn(sums[2 * i][block], kNorm), __fmul_rn(sums[2 * i + 1][block], kNorm));
+        const uint32_t(&words)[4] = tile.words[i][chunk];
+        MultiplyAddRows(d[i], tile, chunk, half, words[2 * half], words[2 * half + 1]);
       }
+    }
+  }
+  // Row r of a half lies with lane 4 r + r / 2, column r % 2 of its pair.
+  const int row = lane / 4;
+  const bool odd = row % 2 != 0;
+  const int owner = 4 * row + row / 2;
+  mean[0] = __shfl_sync(kFullWarp, odd ? d[0][1] : d[0][0], owner) / 128;
+  mean[1] = __shfl_sync(kFullWarp, odd ? d[1][3] : d[1][2], owner) / 128;
+}
+
+// Hadamard128 of all 16 rows, BF16 in and out. Six of the seven index bits are a product with a
+// matrix of +-1 on the tensor cores; the last, between halves of the row, is one addition. No lane
+// exchanges data: outputs lie as the inputs did.
+__device__ inline void HadamardRows(EntryTile<128>& tile) {
+  using Tile = EntryTile<128>;
+  constexpr uint32_t kSigns = 0x80008000u;
+  const int lane = threadIdx.x % 32;
+  // Operand column n = lane / 4 is output bits 3 and 4 (n / 2) and 0 (n % 2); this is its sign for
+  // the lane's inputs with all other bits 0.
+  const uint32_t negative = __popc((lane % 4) & (lane / 8)) % 2;
+  const uint32_t plus =
+      0x3f803f80u ^ negative << 15 ^ (negative ^ static_cast<uint32_t>(lane / 4 % 2)) << 31;
+  const uint32_t minus = plus ^ kSigns;
+  uint32_t result[2][Tile::kChunks][4];
+#pragma unroll
+  for (int output = 0; output < 8; ++output) {
+    const int bit1 = output % 2;
+    const int bit2 = output / 2 % 2;
+    const int bit5 = output / 4;
+    float sums[2][4] = {};
+#pragma unroll
+    for (int input = 0; input < 4; ++input) {  // bits 2 and 5
+      const int half = input % 2;
+      const int odd = (half & bit2) ^ (input / 2 & bit5);
+#pragma unroll
+      for (int bit6 = 0; bit6 < 2; ++bit6) {
+        MultiplyAddRows(sums[bit6], tile, 2 * bit6 + input / 2, half, odd ? minus : plus,
+                        odd ^ bit1 ? minus : plus);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      constexpr float kNorm = 0.08838834764831845f;
+      const float* low = sums[0] + 2 * i;
+      const float* high = sums[1] + 2 * i;
+      const int word = 2 * bit2 + bit1;
+      result[i][bit5][word] = PackBf16(kNorm * (low[0] + high[0]), kNorm * (low[1] + high[1]));
+      result[i][2 + bit5][word] = PackBf16(kNorm * (low[0] - high[0]), kNorm * (low[1] - high[1]));
     }
   }
 #pragma unroll

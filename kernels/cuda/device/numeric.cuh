@@ -53,8 +53,11 @@ __device__ inline float Fp8Scale(float amax) { return PowerOfTwoScale(fmaxf(amax
 __device__ inline float Fp4Scale(float amax) {
   return PowerOfTwoScale(fmaxf(amax, 0x1.8p-124f), 6.0f);
 }
-// 1 / scale, exact for a power of two.
-__device__ inline float InverseOfPowerOfTwo(float scale) { return __frcp_rn(scale); }
+// 1 / scale, exact for the scales above, whose exponent fields are 1 to 253. An infinite one gives
+// infinity: it stays visible.
+__device__ inline float InverseOfPowerOfTwo(float scale) {
+  return __uint_as_float((254u << 23) - __float_as_uint(scale));
+}
 
 // Pairs: two BF16 values in a word, computed without leaving BF16. Exact where both operands are
 // powers of two times what fits.
@@ -71,28 +74,30 @@ __device__ inline uint32_t SplatBf16(float value) {
 __device__ inline uint32_t MultiplyPair(uint32_t pair, uint32_t by) {
   return AsWord(__hmul2_rn(AsBf16x2(pair), AsBf16x2(by)));
 }
-// Larger magnitudes; NaN wins.
-__device__ inline uint32_t MaxMagnitudePair(uint32_t a, uint32_t b) {
-  return AsWord(__hmax2_nan(__habs2(AsBf16x2(a)), __habs2(AsBf16x2(b))));
+// The larger of magnitudes, half by half; NaN wins.
+__device__ inline uint32_t MaxPair(uint32_t a, uint32_t b) {
+  return AsWord(__hmax2_nan(AsBf16x2(a), AsBf16x2(b)));
 }
-// Largest magnitude of eight values; NaN wins.
-__device__ inline float MaxMagnitude(const uint32_t (&words)[4]) {
-  const uint32_t largest =
-      MaxMagnitudePair(MaxMagnitudePair(words[0], words[1]), MaxMagnitudePair(words[2], words[3]));
-  const float low = LowBf16(largest);
-  const float high = HighBf16(largest);
-  return low > high || low != low ? low : high;
+// Largest magnitude of eight values, in either half.
+__device__ inline uint32_t MaxMagnitudePair(const uint32_t (&words)[4]) {
+  constexpr uint32_t kMagnitude = 0x7fff7fffu;
+  return MaxPair(MaxPair(words[0] & kMagnitude, words[1] & kMagnitude),
+                 MaxPair(words[2] & kMagnitude, words[3] & kMagnitude));
+}
+// The larger of two magnitudes; as integers NaN is the largest.
+__device__ inline float LargerHalf(uint32_t magnitudes) {
+  return __uint_as_float(max(magnitudes << 16, magnitudes & 0xffff0000u));
 }
 
-// Rounds to a format with `kMantissa` explicit bits, subnormal below 2^kMinExponent; magnitudes do
-// not exceed its largest value. Adding 2^(7 - kMantissa) times the value's power of two pushes the
-// surplus bits out of BF16's significand; NaN stays NaN.
-template <int kMantissa, int kMinExponent>
-__device__ inline uint32_t RoundPairToGrid(uint32_t pair) {
-  constexpr uint32_t kLowest = static_cast<uint32_t>(127 + kMinExponent) << 7;
+// Rounds both halves to a format with `kMantissa` explicit bits whose numbers below `lowest`, a
+// power of two, are subnormal; magnitudes do not exceed the format's largest. Adding
+// 2^(7 - kMantissa) times the value's own power of two pushes the surplus bits out of BF16's
+// significand. NaN stays NaN; magnitudes from 2^121 on become NaN.
+template <int kMantissa>
+__device__ inline uint32_t RoundPairToGrid(uint32_t pair, uint32_t lowest) {
   constexpr uint32_t kShift = static_cast<uint32_t>(127 + 7 - kMantissa) << 7;
   constexpr uint32_t kBoth = 0x10001u;
-  const __nv_bfloat162 unit = __hmax2(AsBf16x2(pair & 0x7f807f80u), AsBf16x2(kLowest * kBoth));
+  const __nv_bfloat162 unit = __hmax2(AsBf16x2(pair & 0x7f807f80u), AsBf16x2(lowest));
   const __nv_bfloat162 pushed =
       __hfma2(unit, AsBf16x2(kShift * kBoth), AsBf16x2(pair & 0x7fff7fffu));
   const __nv_bfloat162 magnitude = __hfma2(unit, AsBf16x2((kShift | 0x8000u) * kBoth), pushed);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/numeric.cuh"
+
 // Reductions over 2^n neighbouring lanes; every lane gets the result. All lanes of the warp call.
 
 namespace baton::kernels::cuda {
@@ -26,6 +28,16 @@ __device__ inline float LaneMax(float value) {
     value = value > other || value != value ? value : other;
   }
   return value;
+}
+
+// Of pairs of BF16 magnitudes; NaN wins.
+template <int kLanes>
+__device__ inline uint32_t LaneMaxPair(uint32_t magnitudes) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    magnitudes = MaxPair(magnitudes, __shfl_xor_sync(kFullWarp, magnitudes, distance));
+  }
+  return magnitudes;
 }
 
 // Over a block of kWarps full warps; `scratch` has kWarps floats of shared memory and may be used

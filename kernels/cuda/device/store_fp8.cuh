@@ -14,7 +14,7 @@ inline constexpr int kActivationGroup = 128;
 // of 128. All lanes of the warp call, those with nothing to store with `active` false and zeros.
 __device__ inline void StoreFp8(const MutableFp8Rows& y, int64_t row, int64_t column, bool active,
                                 const uint32_t (&words)[4]) {
-  const float scale = Fp8Scale(LaneMax<16>(MaxMagnitude(words)));
+  const float scale = Fp8Scale(LargerHalf(LaneMaxPair<16>(MaxMagnitudePair(words))));
   const float inverse = InverseOfPowerOfTwo(scale);
   if (!active) return;
   uint16_t codes[4];
