@@ -136,6 +136,7 @@ TEST_P(SplitGeometryTest, PagesAndFormatsDoNotMatterToTheTokens) {
 INSTANTIATE_TEST_SUITE_P(
     All, SplitGeometryTest,
     ::testing::Values(GeometryCase{"SmallToLargePages", 128, 384, "bf16", "bf16"},
+                      GeometryCase{"DefaultToSmallPages", 256, 128, "bf16", "bf16"},
                       GeometryCase{"LargeToSmallPages", 512, 128, "bf16", "bf16"},
                       GeometryCase{"Fp8KvFp8Index", 128, 256, "fp8", "fp8"},
                       GeometryCase{"Fp4Index", 256, 256, "bf16", "fp4"}),
