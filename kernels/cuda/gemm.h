@@ -18,8 +18,8 @@ namespace baton::kernels::cuda {
 //
 // Up to kSmallGemmRows rows go to SmallGemm, which is bound by reading W, more to cuBLASLt. Within
 // the former a row's bits do not depend on the batch. With the latter they are the same from run to
-// run, but may change where the number of rows crosses 16 or a power of two from 32 up, since
-// cuBLASLt then uses another tile and for some shapes splits the sum (gemm_lt.h).
+// run, but may change where the number of rows crosses kSmallGemmRows or a power of two above,
+// since cuBLASLt then takes another tile or, up to 512 rows, another split of the sum (gemm_lt.h).
 //
 // Differences from kernels/gemm.h: sums are in the order of the tensor cores; FP8 products are
 // accumulated per block of 128 columns at the tensor cores' FP8 precision (about 14 bits) by

@@ -73,10 +73,13 @@ struct Problem {
   }
 };
 
-// The smallest i with rows <= 32 * 2^i.
+constexpr int64_t kFirstBucket = 64;  // rows
+constexpr int64_t kSplitRows = 512;   // up to which a sum may be split
+
+// The smallest i with rows <= kFirstBucket * 2^i.
 size_t Bucket(int64_t rows) {
   size_t bucket = 0;
-  while ((int64_t{32} << bucket) < rows) ++bucket;
+  while ((kFirstBucket << bucket) < rows) ++bucket;
   return bucket;
 }
 
@@ -107,7 +110,8 @@ cublasLtMatmulAlgo_t Choose(const LtMatmul::Shape& shape, int64_t rows) {
                                        &problem.y, &problem.y, &preference, 1, &result, &found);
     return status == CUBLAS_STATUS_SUCCESS && found == 1;
   };
-  BATON_CHECK(find(CUBLASLT_REDUCTION_SCHEME_NONE) || find(CUBLASLT_REDUCTION_SCHEME_MASK))
+  BATON_CHECK((rows > kSplitRows && find(CUBLASLT_REDUCTION_SCHEME_NONE)) ||
+              find(CUBLASLT_REDUCTION_SCHEME_MASK))
       << "cuBLASLt has no " << (IsFp8(shape) ? "FP8 (1x128 by 128x128 scales)" : "BF16")
       << " product for n " << shape.n << ", k " << shape.k << ", " << rows << " rows";
   return result.algo;
@@ -120,7 +124,7 @@ LtMatmul::LtMatmul(const Shape& shape) : shape_(shape) {
   BATON_CHECK(shape.n % (IsFp8(shape) ? 16 : 8) == 0 && shape.k % (IsFp8(shape) ? 128 : 16) == 0)
       << "n " << shape.n << ", k " << shape.k;
   for (size_t i = 0; i <= Bucket(shape.max_rows); ++i) {
-    const cublasLtMatmulAlgo_t algorithm = Choose(shape, int64_t{32} << i);
+    const cublasLtMatmulAlgo_t algorithm = Choose(shape, kFirstBucket << i);
     std::memcpy(algorithms_.emplace_back().data, &algorithm, sizeof(algorithm));
   }
 }

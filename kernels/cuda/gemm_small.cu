@@ -226,9 +226,11 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kT
     }
     __syncthreads();  // the one of the panel before: whoever passes it has read what this
                       // overwrites
-    const int token = threadIdx.x / kPanelRows;
     const int64_t row = first_row + threadIdx.x % kPanelRows;
-    if (token < params.rows && token < 8 * kTiles && row < params.n) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; tile += 2) {  // 16 tokens at a time
+      const int token = 8 * tile + threadIdx.x / kPanelRows;
+      if (token >= params.rows || token >= 8 * kTiles || row >= params.n) continue;
       float sum = 0;
 #pragma unroll
       for (int from = 0; from < kWarps; ++from) {
@@ -242,16 +244,18 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kT
 template <typename W, typename X, typename Y>
 void Launch(const SmallGemmParams& params, CUstream_st* stream) {
   const int64_t panels = (params.n + kPanelRows - 1) / kPanelRows;
-  const auto grid = [&](int per_multiprocessor) {
-    return static_cast<unsigned>(std::min<int64_t>(
-        panels * params.groups, int64_t{per_multiprocessor} * CurrentDevice().multiprocessors));
+  const auto launch = [&]<int kTiles>() {
+    const int64_t blocks =
+        int64_t{kBlocksPerMultiprocessor<W, X, kTiles>} * CurrentDevice().multiprocessors;
+    const auto grid = static_cast<unsigned>(std::min(panels * params.groups, blocks));
+    SmallProduct<W, X, Y, kTiles><<<grid, 32 * kWarps, 0, stream>>>(params, panels);
   };
   if (params.rows <= 8) {
-    SmallProduct<W, X, Y, 1>
-        <<<grid(kBlocksPerMultiprocessor<W, X, 1>), 32 * kWarps, 0, stream>>>(params, panels);
+    launch.template operator()<1>();
+  } else if (params.rows <= 16) {
+    launch.template operator()<2>();
   } else {
-    SmallProduct<W, X, Y, 2>
-        <<<grid(kBlocksPerMultiprocessor<W, X, 2>), 32 * kWarps, 0, stream>>>(params, panels);
+    launch.template operator()<4>();
   }
   CheckLaunch("SmallProduct");
 }

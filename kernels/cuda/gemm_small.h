@@ -29,12 +29,13 @@ struct SmallGemmParams {
   const void* x = nullptr;  // rows aligned to 16 bytes; group g at column g * x_group
   int64_t x_stride = 0;
   int64_t x_group = 0;
-  const float* x_scales = nullptr;  // FP8: [k / 128, x_scale_stride], readable to 16 rows
-  int64_t x_scale_stride = 0;       // even
-  void* y = nullptr;                // group g at column g * n
+  const float* x_scales =
+      nullptr;                 // FP8: [k / 128, x_scale_stride], readable to a multiple of 16 rows
+  int64_t x_scale_stride = 0;  // even
+  void* y = nullptr;           // group g at column g * n
   int64_t y_stride = 0;
 };
-inline constexpr int kSmallGemmRows = 16;
+inline constexpr int kSmallGemmRows = 32;
 
 void SmallGemm(const SmallGemmParams& params, CUstream_st* stream);
 

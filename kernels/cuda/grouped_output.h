@@ -24,7 +24,7 @@ class GroupedOutput {
                                               MatrixView<const uint8_t> scales, int groups,
                                               int64_t max_rows);
 
-  int64_t ScratchBytes() const;  // up to 16 rows use none of it
+  int64_t ScratchBytes() const;  // few rows use none of it
 
   // o [rows, groups * width], z [rows, groups * R], both reaching to LtMatmul::RoundUpRows(rows)
   // rows. scratch: ScratchBytes(); workspace: LtMatmul::kWorkspaceBytes. Nobody else may use either
