@@ -18,18 +18,20 @@ namespace baton::kernels::cuda {
 
 namespace {
 
-// Two warpgroups multiply, a third fetches: weights by bulk copies (a chunk lies in one piece),
-// slots' rows, which lie anywhere, by cp.async. A tile is 256 weight rows and kTokens slots: the
-// weights are the left operand, since only that one may come from registers, where FP4 is widened.
-constexpr int kMultipliers = 256;
+// Four warpgroups multiply, each 64 of a tile's 256 weight rows by its kTokens slots, a fifth
+// fetches: weights by bulk copies (a chunk lies in one piece), slots' rows, which lie anywhere, by
+// cp.async. The weights are the left operand, since only that one may come from registers, where
+// FP4 is widened. A warpgroup that multiplies waits for its registers to be read, so it takes
+// several of them to keep tensor cores and ALUs busy at once.
+constexpr int kWarpgroups = 4;
+constexpr int kMultipliers = 128 * kWarpgroups;
 constexpr int kFetchers = 128;
 constexpr int kThreads = kMultipliers + kFetchers;
-// A block starts with 168 registers a thread (65,536 / 384, in steps of 8); claiming more than
-// those that were released would wait for ever.
-constexpr int kFetcherRegisters = 24;
-constexpr int kMultiplierRegisters = 240;  // with fewer the compiler serialises wgmma (C7512)
-static_assert(kFetchers * kFetcherRegisters + kMultipliers * kMultiplierRegisters <=
-              kThreads * 168);
+// A block starts with 96 registers a thread (65,536 / 640, in steps of 8); claiming more than those
+// that were released would wait for ever.
+constexpr int kFetcherRegisters = 32;
+constexpr int kMultiplierRegisters = 112;
+static_assert(kFetchers * kFetcherRegisters + kMultipliers * kMultiplierRegisters <= kThreads * 96);
 constexpr int kMultiplierBarrier = 1;  // of SyncThreads
 constexpr int kSharedBytes = 227 * 1024;
 constexpr int kMaxStages = 16;
@@ -55,18 +57,22 @@ struct GroupedParams {
 // the 256 rows are columns of y.
 template <int kTokens, bool kGated>
 struct Shape {
-  static constexpr int kInputBytes = kTokens * kChunkColumns * 2;
-  static constexpr int kStageBytes = kInputBytes + (kChunkBytes + 1023) / 1024 * 1024;
+  // Chunks a stage: with few slots, waiting costs more than computing.
+  static constexpr int kChunks = kTokens <= 64 ? 2 : 1;
+  static constexpr int kInputBytes = kTokens * kChunkColumns * 2;  // of a chunk
+  static constexpr int kWeightBytes = kChunks * kChunkBytes;
+  static constexpr int kStageBytes = kChunks * kInputBytes + (kWeightBytes + 1023) / 1024 * 1024;
   static constexpr int kColumns = kGated ? 128 : 256;      // of y
   static constexpr int kResultStride = kColumns * 2 + 16;  // bytes; keeps stores off one bank
   static constexpr int kResultBytes = kTokens * kResultStride;
   static constexpr int kRowsAFetcher = (kTokens + 15) / 16;
   static constexpr int kFixedBytes = 1024 + kFetchers * kRowsAFetcher * 4 + kResultBytes +
-                                     (kGated ? 9 * kTokens * 4 : 0) +
+                                     (kGated ? (4 * kWarpgroups + 1) * kTokens * 4 : 0) +
                                      static_cast<int>(sizeof(TileList)) + 16 * kMaxStages;
   static constexpr int kStages = std::min(kMaxStages, (kSharedBytes - kFixedBytes) / kStageBytes);
   static constexpr int kBytes = kFixedBytes + kStages * kStageBytes;
   static_assert(kStages >= 4);
+  static constexpr int kLag = 4 - kChunks;  // stages whose copies are on their way, at least
 };
 
 template <int kTokens, bool kGated>
@@ -77,7 +83,7 @@ struct Shared {
   __device__ explicit Shared(std::byte* raw)
       : base(raw + (1024 - SharedAddress(raw) % 1024) % 1024) {}
   __device__ std::byte* Input(int n) const { return base + n % S::kStages * S::kStageBytes; }
-  __device__ std::byte* Chunk(int n) const { return Input(n) + S::kInputBytes; }
+  __device__ std::byte* Weights(int n) const { return Input(n) + S::kChunks * S::kInputBytes; }
   __device__ std::byte* Result() const { return base + S::kStages * S::kStageBytes; }
   __device__ TileList& Tiles() const {
     return *reinterpret_cast<TileList*>(Result() + S::kResultBytes);
@@ -86,16 +92,18 @@ struct Shared {
     static_assert(sizeof(StageRing<S::kStages>) <= 16 * kMaxStages);
     return *reinterpret_cast<StageRing<S::kStages>*>(&Tiles() + 1);
   }
-  // Of each token: the largest magnitude among the rows of each of the 8 warps, then its scale.
+  // Of each token: its routing weight, later its scale; the largest magnitude among the rows of
+  // each of the 16 warps.
   __device__ float* Largest(int warp) const {
     return reinterpret_cast<float*>(reinterpret_cast<std::byte*>(&Ring()) + 16 * kMaxStages) +
            warp * kTokens;
   }
-  __device__ float* Scales() const { return Largest(8); }
+  __device__ float* Scales() const { return Largest(4 * kWarpgroups); }
   // Where a fetching thread's rows of x start, in units of 16 bytes. Its own notes: it has not the
   // registers for them.
   __device__ uint32_t& Row(int i, int thread) const {
-    return reinterpret_cast<uint32_t*>(Largest(kGated ? 9 : 0))[i * kFetchers + thread];
+    return reinterpret_cast<uint32_t*>(
+        Largest(kGated ? 4 * kWarpgroups + 1 : 0))[i * kFetchers + thread];
   }
 };
 static_assert(sizeof(TileList) % 8 == 0);
@@ -114,7 +122,8 @@ __device__ void ArriveExpecting(uint64_t* barrier, int bytes) {
       : "memory");
 }
 
-// The fetching warpgroup.
+// The fetching warpgroup. A stage is announced kLag steps later, once its copies have arrived: the
+// fence is theirs, since it would hold up the multipliers.
 template <int kTokens, bool kGated>
 __device__ void Fetch(const GroupedParams& params, const Shared<kTokens, kGated>& shared) {
   using S = Shape<kTokens, kGated>;
@@ -123,76 +132,87 @@ __device__ void Fetch(const GroupedParams& params, const Shared<kTokens, kGated>
   auto& ring = shared.Ring();
   const int tiles = shared.Tiles().before[params.experts] * params.row_blocks;
   int n = 0;
+  const auto announce = [&](int stage) {
+    FenceForTensorCores();
+    ring.ArriveFull(stage);
+  };
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const ExpertTile tile = shared.Tiles().template At<kTokens>(index, params.slots.begin,
-                                                                params.experts, params.row_blocks);
+    const ExpertTile tile =
+        shared.Tiles().template At<kTokens>(index, params.experts, params.row_blocks);
     const std::byte* chunk = params.weights + tile.expert * params.expert_bytes +
                              int64_t{tile.row_block} * params.steps * kChunkBytes;
 #pragma unroll 2
     for (int i = 0; i < S::kRowsAFetcher; ++i) {
-      // Past the last slot its row again: read for nothing, but from memory that is there.
       const int slot = tile.first_slot + min(thread / 8 + 16 * i, tile.slots - 1);
       const int64_t row = kGated ? params.slots.row[slot] : slot;
       shared.Row(i, thread) = static_cast<uint32_t>(row * params.x_stride / 8 + piece);
     }
     const __nv_bfloat16* x = params.x;
 #pragma unroll 1
-    for (int step = 0; step < params.steps; ++step, ++n) {
+    for (int step = 0; step < params.steps; step += S::kChunks, ++n) {
       ring.WaitEmpty(n);
       uint64_t* full = &ring.full[n % S::kStages];
       if (thread == 0) {
-        ArriveExpecting(full, kChunkBytes);
-        CopyBulk(SharedAddress(shared.Chunk(n)), chunk, kChunkBytes, full);
-        chunk += kChunkBytes;
+        ArriveExpecting(full, S::kWeightBytes);
+        CopyBulk(SharedAddress(shared.Weights(n)), chunk, S::kWeightBytes, full);
+        chunk += S::kWeightBytes;
       }
       // Rows 16 apart have the same swizzle.
       const uint32_t input = SharedAddress(shared.Input(n)) + SwizzledOffset(thread / 8, piece);
 #pragma unroll 4
       for (int i = 0; i < S::kRowsAFetcher; ++i) {
-        if (kTokens >= 16 || thread / 8 < kTokens) {
-          CopyAsync16(input + i * 16 * 128, x + uint64_t{shared.Row(i, thread)} * 8, true);
+        if (thread / 8 + 16 * i >= tile.slots) break;
+        const __nv_bfloat16* from = x + uint64_t{shared.Row(i, thread)} * 8;
+#pragma unroll
+        for (int chunk_of = 0; chunk_of < S::kChunks; ++chunk_of) {
+          CopyAsync16(input + chunk_of * S::kInputBytes + i * 16 * 128,
+                      from + chunk_of * kChunkColumns, true);
         }
       }
-      x += kChunkColumns;
-      ArriveWhenCopied(full);
+      x += S::kChunks * kChunkColumns;
+      CommitCopies();
+      WaitCopies<S::kLag>();
+      if (n >= S::kLag) announce(n - S::kLag);
     }
   }
+  WaitCopies<0>();
+  for (int stage = max(0, n - S::kLag); stage < n; ++stage) announce(stage);
 }
 
-// acc[block] += rows of a tile times kWidth of its slots, for the two blocks of 64 rows that the
-// calling warpgroup has. Widening one block's weights overlaps the product of the other's.
+// acc += the calling warpgroup's 64 rows of a tile times kWidth of its slots. Columns past the last
+// slot are whatever shared memory held; they are not stored.
 template <int kWidth, int kTokens, bool kGated>
 __device__ void MultiplyTile(const Shared<kTokens, kGated>& shared, int steps, int& n,
-                             float (&acc)[2][kWidth / 2]) {
+                             float (&acc)[kWidth / 2]) {
+  using S = Shape<kTokens, kGated>;
   auto& ring = shared.Ring();
   const int thread = threadIdx.x % 128;
-  const int block = threadIdx.x / 128 * 2;
-  const bool speaks = threadIdx.x % 32 == 0;  // for its warp
+  const int block = threadIdx.x / 128;
 #pragma unroll
-  for (int i = 0; i < kWidth / 2; ++i) acc[0][i] = acc[1][i] = 0;
-  WgmmaFence();
-  for (int step = 0; step < steps; ++step, ++n) {
+  for (int i = 0; i < kWidth / 2; ++i) acc[i] = 0;
+  for (int step = 0; step < steps; step += S::kChunks, ++n) {
     ring.WaitFull(n);
-    FenceForTensorCores();
-    const std::byte* chunk = shared.Chunk(n);
+    const std::byte* weights = shared.Weights(n);
     const uint64_t input = ChannelsSummed(SharedAddress(shared.Input(n)));
+    uint32_t a[S::kChunks][16];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint4 codes = *reinterpret_cast<const uint4*>(chunk + ChunkCodes(block + i, thread));
-      const uint32_t scales =
-          *reinterpret_cast<const uint32_t*>(chunk + ChunkScales(block + i, thread));
-      uint32_t a[16];
-      WidenBlock(codes, scales, a);
-      WgmmaFence();
-#pragma unroll
-      for (int j = 0; j < 4; ++j) WgmmaRegisterA(acc[i], a + 4 * j, input + 2 * j);
-      WgmmaCommit();
-      WgmmaWait<1>();
-      if (i == 0 && step > 0 && speaks) ring.ArriveEmpty(n - 1);
+    for (int i = 0; i < S::kChunks; ++i) {
+      const std::byte* chunk = weights + i * kChunkBytes;
+      WidenBlock(*reinterpret_cast<const uint4*>(chunk + ChunkCodes(block, thread)),
+                 *reinterpret_cast<const uint32_t*>(chunk + ChunkScales(block, thread)), a[i]);
     }
+    WgmmaFence();
+#pragma unroll
+    for (int i = 0; i < S::kChunks; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        WgmmaRegisterA(acc, a[i] + 4 * j, input + i * S::kInputBytes / 16 + 2 * j);
+      }
+    }
+    WgmmaCommit();
+    WgmmaWait<0>();
+    if (threadIdx.x % 32 == 0) ring.ArriveEmpty(n);
   }
-  WgmmaWait<0>();
-  if (speaks) ring.ArriveEmpty(n - 1);
 }
 
 __device__ void StoreTransposed(std::byte* to, uint32_t first, uint32_t second) {
@@ -218,30 +238,35 @@ __device__ void WriteResult(const GroupedParams& params, const ExpertTile& tile,
   }
 }
 
-// SwiGLU and quantisation. Lane i of warp w of a warpgroup holds, of its blocks, w1's row
-// 8 (4 block + w) + i / 4 in acc[..][4 j] and acc[..][4 j + 1] and w3's in the two that follow.
+// Fetched before a tile is multiplied, so that nobody waits for them after.
+struct TileFactors {
+  float weights;  // of the expert's weights
+  float routing;  // routing weight of slot threadIdx.x of the tile
+};
+
+// SwiGLU and quantisation. Lane i of warp w holds w1's row 8 w + i / 4 of the tile in acc[4 j] and
+// acc[4 j + 1] and w3's in the two that follow.
 template <int kWidth, int kTokens>
 __device__ void Finish(const GroupedParams& params, const ExpertTile& tile,
-                       const Shared<kTokens, true>& shared, float (&acc)[2][kWidth / 2]) {
+                       const Shared<kTokens, true>& shared, const TileFactors& factors,
+                       float (&acc)[kWidth / 2]) {
   using S = Shape<kTokens, true>;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const float factor = params.factors[2 * tile.expert];
-  SyncThreads(kMultiplierBarrier, kMultipliers);  // the last tile's result has been read
+  const float factor = factors.weights;
+  if (threadIdx.x < kWidth) shared.Scales()[threadIdx.x] = factors.routing;
+  SyncThreads(kMultiplierBarrier, kMultipliers);  // and the last tile's result has been read
 #pragma unroll
   for (int j = 0; j < kWidth / 8; ++j) {
+    const float2 routing =
+        *reinterpret_cast<const float2*>(shared.Scales() + 8 * j + 2 * (lane % 4));
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const int token = 8 * j + 2 * (lane % 4) + side;
-      const float weight = params.slots.weight[tile.first_slot + min(token, tile.slots - 1)];
-      float largest = 0;
-#pragma unroll
-      for (int block = 0; block < 2; ++block) {
-        float& value = acc[block][4 * j + side];
-        value = Gate(RoundToBf16(value * factor),
-                     RoundToBf16(acc[block][4 * j + 2 + side] * factor), weight, params.limit);
-        largest = fmaxf(largest, fabsf(value));
-      }
+      float& value = acc[4 * j + side];
+      value = Gate(RoundToBf16(value * factor), RoundToBf16(acc[4 * j + 2 + side] * factor),
+                   side == 0 ? routing.x : routing.y, params.limit);
+      float largest = fabsf(value);
       for (int distance = 4; distance < 32; distance *= 2) {
         largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, distance));
       }
@@ -251,49 +276,42 @@ __device__ void Finish(const GroupedParams& params, const ExpertTile& tile,
   SyncThreads(kMultiplierBarrier, kMultipliers);
   if (threadIdx.x < kWidth) {
     float largest = 0;
-    for (int other = 0; other < 8; ++other) {
+    for (int other = 0; other < kMultipliers / 32; ++other) {
       largest = fmaxf(largest, shared.Largest(other)[threadIdx.x]);
     }
     shared.Scales()[threadIdx.x] = Fp8Scale(largest);
   }
   SyncThreads(kMultiplierBarrier, kMultipliers);
-#pragma unroll
-  for (int j = 0; j < kWidth / 8; ++j) {
+  const auto quantised = [&](int j) {
     const float2 scale = *reinterpret_cast<const float2*>(shared.Scales() + 8 * j + 2 * (lane % 4));
-    uint32_t packed[2];
+    const float2 value = UnpackE4m3(PackE4m3(acc[4 * j] * InverseOfPowerOfTwo(scale.x),
+                                             acc[4 * j + 1] * InverseOfPowerOfTwo(scale.y)));
+    return PackBf16(value.x * scale.x, value.y * scale.y);
+  };
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const float2 value =
-          UnpackE4m3(PackE4m3(acc[block][4 * j] * InverseOfPowerOfTwo(scale.x),
-                              acc[block][4 * j + 1] * InverseOfPowerOfTwo(scale.y)));
-      packed[block] = PackBf16(value.x * scale.x, value.y * scale.y);
-    }
-    const int block = warp / 4 * 2 + lane / 8 % 2;  // of the matrix whose row this lane addresses
-    StoreTransposed(
-        shared.Result() + (8 * j + lane % 8) * S::kResultStride + (4 * block + warp % 4) * 16,
-        packed[0], packed[1]);
+  for (int j = 0; j < kWidth / 8; j += 2) {
+    const int next = min(j + 1, kWidth / 8 - 1);  // twice the same where there is but one
+    const int mine = lane / 8 % 2 == 0 ? j : next;
+    StoreTransposed(shared.Result() + (8 * mine + lane % 8) * S::kResultStride + warp * 16,
+                    quantised(j), quantised(next));
   }
   WriteResult(params, tile, shared);
 }
 
 template <int kWidth, int kTokens>
 __device__ void Finish(const GroupedParams& params, const ExpertTile& tile,
-                       const Shared<kTokens, false>& shared, float (&acc)[2][kWidth / 2]) {
+                       const Shared<kTokens, false>& shared, const TileFactors& factors,
+                       float (&acc)[kWidth / 2]) {
   using S = Shape<kTokens, false>;
-  const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const float factor = params.factors[2 * tile.expert];
+  const int row = threadIdx.x / 32 * 16 + lane / 8 % 2 * 8;
+  const float factor = factors.weights;
   SyncThreads(kMultiplierBarrier, kMultipliers);  // the last tile's result has been read
 #pragma unroll
   for (int j = 0; j < kWidth / 8; ++j) {
-#pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const float* values = acc[block] + 4 * j;
-      const int row = (warp / 4 * 2 + block) * 64 + warp % 4 * 16 + lane / 8 % 2 * 8;
-      StoreTransposed(shared.Result() + (8 * j + lane % 8) * S::kResultStride + row * 2,
-                      PackBf16(values[0] * factor, values[1] * factor),
-                      PackBf16(values[2] * factor, values[3] * factor));
-    }
+    StoreTransposed(shared.Result() + (8 * j + lane % 8) * S::kResultStride + row * 2,
+                    PackBf16(acc[4 * j] * factor, acc[4 * j + 1] * factor),
+                    PackBf16(acc[4 * j + 2] * factor, acc[4 * j + 3] * factor));
   }
   WriteResult(params, tile, shared);
 }
@@ -301,9 +319,12 @@ __device__ void Finish(const GroupedParams& params, const ExpertTile& tile,
 template <int kWidth, int kTokens, bool kGated>
 __device__ void ComputeTile(const GroupedParams& params, const ExpertTile& tile,
                             const Shared<kTokens, kGated>& shared, int& n) {
-  float acc[2][kWidth / 2];
+  const int slot = tile.first_slot + min(static_cast<int>(threadIdx.x), tile.slots - 1);
+  const TileFactors factors = {params.factors[2 * tile.expert],
+                               kGated ? params.slots.weight[slot] : 0.0f};
+  float acc[kWidth / 2];
   MultiplyTile<kWidth>(shared, params.steps, n, acc);
-  Finish<kWidth>(params, tile, shared, acc);
+  Finish<kWidth>(params, tile, shared, factors, acc);
 }
 
 template <int kTokens, bool kGated>
@@ -321,8 +342,8 @@ __global__ void __launch_bounds__(kThreads, 1) GroupedProduct(GroupedParams para
     const int tiles = shared.Tiles().before[params.experts] * params.row_blocks;
     int n = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-      const ExpertTile tile = shared.Tiles().template At<kTokens>(
-          index, params.slots.begin, params.experts, params.row_blocks);
+      const ExpertTile tile =
+          shared.Tiles().template At<kTokens>(index, params.experts, params.row_blocks);
       if constexpr (kTokens < 128) {
         ComputeTile<kTokens>(params, tile, shared, n);
       } else {

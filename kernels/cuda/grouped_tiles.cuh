@@ -18,19 +18,23 @@ struct ExpertTile {
   int slots;  // 1 to kTokens
 };
 
-// In shared memory: slot blocks before each expert.
+// In shared memory: first slot of each expert, and the slot blocks before it.
 struct TileList {
+  int begin[kMaxExperts + 2];
   int before[kMaxExperts + 2];  // the last of experts + 1 is the sum; even, for what follows
 
   // All threads of the block; a __syncthreads must follow.
   template <int kTokens>
-  __device__ void Init(const int32_t* begin, int experts) {
+  __device__ void Init(const int32_t* expert_begin, int experts) {
     if (threadIdx.x >= 32) return;
     int total = 0;
     for (int first = 0; first < experts; first += 32) {
       const int expert = first + static_cast<int>(threadIdx.x);
       int blocks = 0;
-      if (expert < experts) blocks = (begin[expert + 1] - begin[expert] + kTokens - 1) / kTokens;
+      if (expert < experts) {
+        begin[expert] = expert_begin[expert];
+        blocks = (expert_begin[expert + 1] - expert_begin[expert] + kTokens - 1) / kTokens;
+      }
       int sum = blocks;
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -40,11 +44,13 @@ struct TileList {
       if (expert < experts) before[expert] = total + sum - blocks;
       total += __shfl_sync(kFullWarp, sum, 31);
     }
-    if (threadIdx.x == 0) before[experts] = total;
+    if (threadIdx.x != 0) return;
+    begin[experts] = expert_begin[experts];
+    before[experts] = total;
   }
 
   template <int kTokens>
-  __device__ ExpertTile At(int index, const int32_t* begin, int experts, int row_blocks) const {
+  __device__ ExpertTile At(int index, int experts, int row_blocks) const {
     const int wanted = index / row_blocks;
     int low = 0;  // the last expert with before[low] <= wanted
     int high = experts;

@@ -11,8 +11,9 @@
 // (grouped_wgmma.cuh): word j for columns 16 j .. 16 j + 15, the low halves for the even columns.
 // A half word holds a value for each of the four registers, its sign and its three other bits:
 //   register 0  bit 15, bits 8-6      register 1  bit 12, bits 5-3
-//   register 2  bit 9, bits 2-0       register 3  bit 14, bits 13 11 10
-// so that three of them need one shift and one mask to become BF16 scaled by 2^-126.
+//   register 2  bit 14, bits 2-0      register 3  bit 13, bits 11-9
+// so that shifts and masks turn them into BF16 scaled by 2^-126: ALU instructions are what bounds
+// products with few slots.
 // Then 512 bytes of scales: for each block, warp and lane / 4 the exponent fields of the BF16
 // multipliers of (row, columns 0-31), (row + 8, 0-31), (row, 32-63), (row + 8, 32-63).
 
@@ -39,9 +40,9 @@ __device__ inline uint32_t PlaceCode(uint32_t code, int reg) {
     case 1:
       return sign << 12 | rest << 3;
     case 2:
-      return sign << 9 | rest;
+      return sign << 14 | rest;
     default:
-      return sign << 14 | (rest & 4) << 11 | (rest & 3) << 10;
+      return sign << 13 | rest << 9;
   }
 }
 
@@ -54,13 +55,12 @@ __device__ inline uint32_t MultiplyBf16(uint32_t a, uint32_t b) {
 // The left operand of columns 16 j .. 16 j + 15 from word j of the codes.
 __device__ inline void WidenCodes(uint32_t word, uint32_t row_scale, uint32_t next_row_scale,
                                   uint32_t* a) {
-  constexpr uint32_t kFields = 0x81c081c0u;
-  const uint32_t last =
-      (word << 1 & 0x80008000u) | (word >> 5 & 0x01000100u) | (word >> 4 & 0x00c000c0u);
-  a[0] = MultiplyBf16(word & kFields, row_scale);
-  a[1] = MultiplyBf16(word << 3 & kFields, next_row_scale);
-  a[2] = MultiplyBf16(word << 6 & kFields, row_scale);
-  a[3] = MultiplyBf16(last, next_row_scale);
+  constexpr uint32_t kSign = 0x80008000u;
+  constexpr uint32_t kRest = 0x01c001c0u;
+  a[0] = MultiplyBf16(word & (kSign | kRest), row_scale);
+  a[1] = MultiplyBf16(word << 3 & (kSign | kRest), next_row_scale);
+  a[2] = MultiplyBf16((word << 1 & kSign) | (word << 6 & kRest), row_scale);
+  a[3] = MultiplyBf16((word << 2 & kSign) | (word >> 3 & kRest), next_row_scale);
 }
 
 // A thread's left operands of all 64 columns of a block.

@@ -51,17 +51,28 @@ __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsPara
   SumBefore(lower, warp_sums, next);
   if (threadIdx.x == 0) params.begin[expert] = next;
 
-  for (int first = 0; first < entries; first += kAssignThreads) {
-    const int entry = first + static_cast<int>(threadIdx.x);
-    const int wanted = entry < entries ? experts[entry] : expert + 1;
-    int found = 0;
-    const int before = SumBefore(wanted == expert ? 1 : 0, warp_sums, found);
-    if (wanted == expert) {
-      params.row[next + before] = entry / k;
-      params.weight[next + before] = params.weights[entry];
-      params.slot[entry] = next + before;
+  constexpr int kEach = 4;  // neighbouring entries a thread: fewer barriers
+  for (int first = 0; first < entries; first += kEach * kAssignThreads) {
+    const int mine = first + kEach * static_cast<int>(threadIdx.x);
+    int wanted[kEach];
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      wanted[i] = mine + i < entries ? experts[mine + i] : expert + 1;
+      count += wanted[i] == expert ? 1 : 0;
     }
-    if (wanted < 0 && expert == 0) params.slot[entry] = -1;
+    int found = 0;
+    int slot = next + SumBefore(count, warp_sums, found);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int entry = mine + i;
+      if (wanted[i] == expert) {
+        params.row[slot] = entry / k;
+        params.weight[slot] = params.weights[entry];
+        params.slot[entry] = slot++;
+      }
+      if (wanted[i] < 0 && expert == 0) params.slot[entry] = -1;
+    }
     next += found;
   }
   if (expert == params.expert_count - 1 && threadIdx.x == 0) params.begin[expert + 1] = next;
