@@ -56,8 +56,13 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
 
 void WriteWorkerHealth(const Snapshot& snapshot, GaugeWriter& gauges) {
   for (const Worker& worker : snapshot.workers) {
-    gauges.Set("baton_worker_health", "1 when the worker can be used.", worker.ready ? 1 : 0,
-               {{"worker", worker.target}, {"worker_role", WorkerRoleName(worker.role)}});
+    const prometheus::Labels labels = {{"worker", worker.target},
+                                       {"worker_role", WorkerRoleName(worker.role)}};
+    gauges.Set("baton_worker_health", "1 when the worker can be used.", worker.Usable() ? 1 : 0,
+               labels);
+    gauges.Set("baton_worker_mismatch",
+               "1 when the worker is ready, but no ready worker of the other role fits it.",
+               worker.mismatch.empty() ? 0 : 1, labels);
   }
 }
 

@@ -52,7 +52,8 @@ class RouterMetrics {
   std::array<ByLabel<prometheus::Counter, RetryReason>, LabelValues(FailedLeg{}).size()> retries_;
 };
 
-// baton_worker_health{worker,worker_role} of the members: 1 when the worker can be used.
+// Of the members: baton_worker_health{worker,worker_role}, 1 when the worker can be used, and
+// baton_worker_mismatch, 1 when it cannot because it fits no worker of the other role.
 void WriteWorkerHealth(const Snapshot& snapshot, GaugeWriter& gauges);
 
 }  // namespace baton::router

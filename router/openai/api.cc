@@ -128,7 +128,9 @@ OpenAiApi::OpenAiApi(GenerationService* service, RouterMetrics* metrics)
     : service_(service), metrics_(metrics), started_(UnixSeconds()) {}
 
 HttpResponse OpenAiApi::Refuse(int status, const std::string& message) {
-  metrics_->CountRequest(Endpoint::kOther, OutcomeOfHttp(status));
+  // A 503 of the server says that it has too many connections.
+  metrics_->CountRequest(Endpoint::kOther,
+                         status == 503 ? Outcome::kOverload : OutcomeOfHttp(status));
   return ErrorResponse({.http_status = status,
                         .message = message,
                         .code = status == 503 ? "service_unavailable" : "",
@@ -163,9 +165,16 @@ void OpenAiApi::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
 
 void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> reply,
                          Endpoint endpoint) {
+  const RequestId request_id = RequestId::Random();
+  const std::string id = request_id.ToString();
+  const auto respond = [&](const ApiError& error) {
+    HttpResponse response = ErrorResponse(error);
+    response.headers.emplace_back("x-request-id", id);
+    reply->Respond(std::move(response));
+  };
   const auto refuse = [&](const ApiError& error) {
     metrics_->CountRequest(endpoint, OutcomeOfHttp(error.http_status));
-    reply->Respond(ErrorResponse(error));
+    respond(error);
   };
   if (!IsJson(request.content_type)) {
     refuse({.http_status = 415,
@@ -180,8 +189,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
     return;
   }
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
-  completion.generation.id = RequestId::Random();
-  const std::string id = completion.generation.id.ToString();
+  completion.generation.id = request_id;
   auto sink = std::make_shared<HttpSink>(
       reply,
       ResponseHeader{.endpoint = endpoint,
@@ -194,9 +202,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   const absl::StatusOr<std::shared_ptr<Generation>> generation =
       service_->Start(std::move(completion.generation), std::move(sink));
   if (!generation.ok()) {
-    HttpResponse response = ErrorResponse(ErrorOf(generation.status()));
-    response.headers.emplace_back("x-request-id", id);
-    reply->Respond(std::move(response));
+    respond(ErrorOf(generation.status()));
     return;
   }
   reply->OnDisconnect([generation = *generation] {
@@ -233,10 +239,11 @@ HttpResponse OpenAiApi::Health() const {
   for (const Worker& worker : snapshot->workers) {
     Json entry = {{"address", worker.target},
                   {"role", WorkerRoleName(worker.role)},
-                  {"ready", worker.ready},
+                  {"ready", worker.Usable()},
                   {"incarnation", absl::StrFormat("%016x", worker.id.incarnation)},
                   {"requests", worker.EstimatedRequests()}};
     if (!worker.ready) entry["reason"] = worker.not_ready_reason;
+    if (!worker.mismatch.empty()) entry["reason"] = worker.mismatch;
     workers.push_back(std::move(entry));
   }
   const bool draining = service_->closed();

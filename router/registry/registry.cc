@@ -26,6 +26,14 @@ void LogTransitions(const Snapshot& before, const Snapshot& after) {
       spdlog::warn("{} worker {} is not ready: {}", WorkerRoleName(is.role), is.target,
                    is.not_ready_reason);
     }
+    if (was != nullptr && is.ready && was->mismatch != is.mismatch) {
+      if (is.mismatch.empty()) {
+        spdlog::info("{} worker {} has workers that fit", WorkerRoleName(is.role), is.target);
+      } else {
+        spdlog::warn("{} worker {} cannot be used: {}", WorkerRoleName(is.role), is.target,
+                     is.mismatch);
+      }
+    }
   }
   for (const Worker& was : before.workers) {
     if (FindIn(after, was.key) == nullptr) {

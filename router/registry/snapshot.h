@@ -69,8 +69,10 @@ struct Worker {
   std::string target;  // host:port that the router dials
   WorkerId id;
   bool ready = false;
-  std::string not_ready_reason;     // empty when ready
-  uint64_t semantics_hash = 0;      // prefill and decode must agree
+  std::string not_ready_reason;  // empty when ready
+  uint64_t semantics_hash = 0;   // prefill and decode must agree
+  // It is ready, but no ready worker of the other role agrees: who does not, and why. Else empty.
+  std::string mismatch;
   uint32_t max_context_tokens = 0;  // 0: no limit reported
   // A request failed on this incarnation a short while ago: used only when nothing else is left.
   Clock::TimePoint cooling_until{};
@@ -80,6 +82,9 @@ struct Worker {
   int64_t requests_at_report = 0;
   int64_t prompt_tokens_at_report = 0;
   std::shared_ptr<OpenWork> open = std::make_shared<OpenWork>();
+
+  // Ready, and with somebody to work with.
+  bool Usable() const { return ready && mismatch.empty(); }
 
   // Requests and prompt tokens as of now: the report corrected by what this router did since.
   int64_t EstimatedRequests() const;

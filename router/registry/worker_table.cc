@@ -6,6 +6,28 @@
 #include "absl/strings/str_format.h"
 
 namespace baton::router {
+namespace {
+
+// Why `worker`, which is ready, has nobody to work with among `workers`; empty if it has, or if the
+// other role is not there at all.
+std::string MismatchOf(const Worker& worker, const std::vector<Worker>& workers) {
+  const Worker* other = nullptr;
+  int others = 0;
+  for (const Worker& candidate : workers) {
+    if (!candidate.ready || candidate.role == worker.role) continue;
+    if (candidate.semantics_hash == worker.semantics_hash) return "";
+    if (++others == 1) other = &candidate;
+  }
+  if (other == nullptr) return "";
+  return absl::StrFormat(
+      "its semantics hash is %016x, which none of %d ready %s workers has (%s has %016x): they "
+      "were "
+      "started with different models, cache formats or numerics",
+      worker.semantics_hash, others, WorkerRoleName(other->role), other->target,
+      other->semantics_hash);
+}
+
+}  // namespace
 
 void WorkerTable::SetMembers(const std::vector<WorkerSpec>& specs) {
   const auto is_spec_of = [](const Row& row) {
@@ -134,6 +156,10 @@ Snapshot WorkerTable::MakeSnapshot() const {
   snapshot.prefill_is_split = options_.prefill_is_split;
   snapshot.workers.reserve(rows_.size());
   for (const Row& row : rows_) snapshot.workers.push_back(row.worker);
+  if (!options_.prefill_is_split) return snapshot;
+  for (Worker& worker : snapshot.workers) {
+    if (worker.ready) worker.mismatch = MismatchOf(worker, snapshot.workers);
+  }
   return snapshot;
 }
 

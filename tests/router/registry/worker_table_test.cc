@@ -7,6 +7,7 @@ namespace baton::router {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -191,6 +192,35 @@ TEST_F(WorkerTableTest, AWorkerThatComesBackWhileItLeavesHasNeverLeft) {
   EXPECT_TRUE(Now().ready);
   EXPECT_EQ(Now().key, 0u);
   EXPECT_EQ(Now().open->requests, 1);
+}
+
+// Roles, readiness and semantics hashes; what is said of the first.
+TEST(WorkerMismatchTest, IsSaidOfAReadyWorkerThatNoReadyOneOfTheOtherRoleFits) {
+  const auto mismatch = [](bool split, uint64_t decode_hash, std::vector<uint64_t> prefill_hashes) {
+    WorkerTable table({.tokenizer_hash = kTokenizer, .prefill_is_split = split});
+    std::vector<WorkerSpec> specs = {{.role = WorkerRole::kDecode, .target = "d:1"}};
+    for (size_t i = 0; i < prefill_hashes.size(); ++i) {
+      specs.push_back({.role = WorkerRole::kPrefill, .target = "p:" + std::to_string(i)});
+    }
+    table.SetMembers(specs);
+    WorkerReport report = ReadyReport();
+    report.semantics_hash = decode_hash;
+    table.OnReport(0, report, {});
+    report.role = WorkerRole::kPrefill;
+    for (size_t i = 0; i < prefill_hashes.size(); ++i) {
+      report.semantics_hash = prefill_hashes[i];
+      table.OnReport(i + 1, report, {});
+    }
+    return table.MakeSnapshot().workers[0];
+  };
+  const Worker alone = mismatch(true, 0xa, {0xb, 0xc});
+  EXPECT_TRUE(alone.ready);
+  EXPECT_FALSE(alone.Usable());
+  EXPECT_THAT(alone.mismatch, AllOf(HasSubstr("000000000000000a"), HasSubstr("2 ready prefill"),
+                                    HasSubstr("p:0 has 000000000000000b")));
+  EXPECT_TRUE(mismatch(true, 0xa, {0xb, 0xa}).Usable());
+  EXPECT_TRUE(mismatch(true, 0xa, {}).Usable());
+  EXPECT_TRUE(mismatch(false, 0xa, {0xb}).Usable());
 }
 
 }  // namespace

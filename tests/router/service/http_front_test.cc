@@ -14,6 +14,7 @@ using baton::testing::Fetch;
 using baton::testing::HttpClient;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -238,6 +239,39 @@ TEST_F(HttpFrontTest, AWorkerWithAnotherTokenizerIsNotUsed) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
   EXPECT_EQ(decode_[0]->requests().size(), 0u);
   EXPECT_THAT(Get("/health").body, HasSubstr("tokenizer hash"));
+}
+
+TEST_F(HttpFrontTest, WorkersThatFitNobodyAreNamedWithTheReason) {
+  prefill_[0]->SetInfo([](v1::GetInfoResponse& info) { info.set_semantics_hash(0xf8); });
+  AnswerAlways(".");
+  Start();
+  ASSERT_TRUE(WaitForReady(3));
+  const Json health = Json::parse(Get("/health").body);
+  EXPECT_EQ(health.at("status"), "ok");
+  EXPECT_FALSE(health.at("workers")[0].at("ready").get<bool>());
+  EXPECT_THAT(health.at("workers")[0].at("reason").get<std::string>(),
+              AllOf(HasSubstr("semantics hash is 00000000000000f8"), HasSubstr("2 ready decode")));
+  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
+  const std::string metrics = Fetch(router_->ports().metrics, "GET", "/metrics").body;
+  const std::string labels = absl::StrCat("{role=\"router\",worker=\"", prefill_[0]->address(),
+                                          "\",worker_role=\"prefill\"}");
+  EXPECT_THAT(metrics, HasSubstr(absl::StrCat("baton_worker_mismatch", labels, " 1\n")));
+  EXPECT_THAT(metrics, HasSubstr(absl::StrCat("baton_worker_health", labels, " 0\n")));
+}
+
+TEST_F(HttpFrontTest, EveryAnswerOfAGeneratingEndpointHasARequestId) {
+  AnswerAlways(".");
+  StartReady();
+  EXPECT_NE(Post(kChatPath, Chat("x")).headers["x-request-id"], "");
+  const HttpClient::Response invalid = Post(kChatPath, Json::object());
+  EXPECT_EQ(invalid.status, 400);
+  EXPECT_EQ(invalid.headers.count("x-request-id"), 1u);
+  HttpClient client(router_->ports().http);
+  client.Send(
+      absl::StrCat("POST ", kChatPath, " HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"));
+  const HttpClient::Response other_type = client.Read();
+  EXPECT_EQ(other_type.status, 415);
+  EXPECT_EQ(other_type.headers.count("x-request-id"), 1u);
 }
 
 TEST_F(HttpFrontTest, WorkersAreFoundByName) {
