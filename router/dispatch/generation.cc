@@ -4,7 +4,10 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/status_macros.h"
+#include "router/dispatch/client_status.h"
 
 namespace baton::router {
 Generation::Generation(GenerationEnvironment* environment, GenerationSpec spec,
@@ -21,7 +24,7 @@ Generation::~Generation() = default;
 
 void Generation::Start() {
   MutexLock lock(mutex_);
-  StartAttempt();
+  if (absl::Status status = StartAttempt(); !status.ok()) End(std::move(status));
 }
 
 void Generation::Cancel(absl::Status status) {
@@ -64,23 +67,14 @@ DecodeAttempt Generation::MakeAttempt(const Route& route) {
 }
 
 // [PD-2] router: pick workers, open Decode.Generate
-void Generation::StartAttempt() {
+absl::Status Generation::StartAttempt() {
   const Clock::TimePoint started = environment_->clock->Now();
   const std::shared_ptr<const Snapshot> snapshot = environment_->registry->Current();
   const absl::StatusOr<Route> route = Choose(*snapshot);
   environment_->metrics->stage_duration[RouterStage::kRoute].Observe(
       Seconds(environment_->clock->Now() - started));
-  if (!route.ok()) {
-    // After a failed attempt its own reason says more than that nobody is left.
-    End(last_failure_.ok() ? route.status() : last_failure_);
-    return;
-  }
-  absl::StatusOr<std::unique_ptr<TextPipeline>> text = TextPipeline::Create(spec_.text);
-  if (!text.ok()) {
-    End(text.status());
-    return;
-  }
-  text_ = *std::move(text);
+  BATON_RETURN_IF_ERROR(route.status());
+  BATON_ASSIGN_OR_RETURN(text_, TextPipeline::Create(spec_.text));
   pending_ = {};
   end_ = {};
   last_token_.reset();
@@ -99,6 +93,7 @@ void Generation::StartAttempt() {
   attempt_started_ = started;
   call_ =
       environment_->decode->Generate(route->decode->target, std::move(attempt), shared_from_this());
+  return absl::OkStatus();
 }
 
 void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
@@ -167,25 +162,23 @@ void Generation::OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) {
 
 void Generation::OnAttemptFailed(AttemptFailure failure) {
   const AttemptTracker::Decision decision = tracker_.OnFailure(failure);
-  spdlog::warn("request {} attempt {} failed on {}: {}{}", spec_.id.ToString(), tracker_.attempts(),
-               decision.culprit.address.empty() ? decode_worker_.address : decision.culprit.address,
-               failure.status.ToString(absl::StatusToStringMode::kWithNoExtraData),
-               decision.retry ? "; trying again" : "");
   if (decision.cool_down) {
     environment_->registry->OnRequestFailed(decision.culprit, environment_->clock->Now());
   }
-  // It speaks of two workers that do not fit each other, not of the request.
-  last_failure_ = absl::IsFailedPrecondition(failure.status)
-                      ? absl::InternalError(failure.status.message())
-                      : std::move(failure.status);
+  const std::string what = absl::StrCat(
+      "request ", spec_.id.ToString(), " attempt ", tracker_.attempts(), " failed on ",
+      decision.culprit.address.empty() ? decode_worker_.address : decision.culprit.address, ": ",
+      failure.status.ToString(absl::StatusToStringMode::kWithNoExtraData));
   decode_lease_.Release();
   prefill_lease_.Release();
-  if (!decision.retry) {
-    End(last_failure_);
+  // That nobody is left to try says less than why this attempt failed.
+  const bool again = decision.retry && StartAttempt().ok();
+  spdlog::warn("{}{}", what, again ? "; trying again" : "");
+  if (again) {
+    environment_->metrics->CountRetry(decision.leg, decision.reason);
     return;
   }
-  environment_->metrics->CountRetry(decision.leg, decision.reason);
-  StartAttempt();
+  End(ToClientStatus(failure, spec_.deadline - spec_.arrival));
 }
 
 void Generation::EndOk() {

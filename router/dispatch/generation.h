@@ -70,7 +70,7 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   void OnDecodeMessage(uint32_t attempt, DecodeMessage message) override;
   void OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) override;
 
-  void StartAttempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartAttempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Route> Choose(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DecodeAttempt MakeAttempt(const Route& route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ObserveTokens(size_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -87,7 +87,6 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   std::shared_ptr<GenerationSink> sink_ ABSL_GUARDED_BY(mutex_);  // null once ended
   std::function<void()> on_end_ ABSL_GUARDED_BY(mutex_);
   AttemptTracker tracker_ ABSL_GUARDED_BY(mutex_);
-  absl::Status last_failure_ ABSL_GUARDED_BY(mutex_);
 
   // Of the present attempt.
   std::shared_ptr<DecodeCall> call_ ABSL_GUARDED_BY(mutex_);

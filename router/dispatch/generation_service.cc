@@ -71,7 +71,7 @@ absl::StatusOr<Gate::Pass> GenerationService::Admit() {
   Gate::Pass pass = gate_.TryEnter();
   if (!pass) return absl::UnavailableError("the router is shutting down");
   if (gate_.inside() > options_.max_concurrent_requests) {
-    return absl::UnavailableError(absl::StrCat(
+    return absl::ResourceExhaustedError(absl::StrCat(
         "the router is full: ", options_.max_concurrent_requests, " requests are running"));
   }
   return pass;
@@ -174,10 +174,13 @@ absl::StatusOr<std::shared_ptr<Generation>> GenerationService::Start(
   const Endpoint endpoint = request.endpoint;
   absl::StatusOr<std::shared_ptr<Generation>> generation =
       TryStart(std::move(request), std::move(sink), timeout);
-  if (!generation.ok()) {
-    environment_->metrics->CountRequest(endpoint, OutcomeOf(generation.status()));
-  }
-  return generation;
+  if (generation.ok()) return generation;
+  environment_->metrics->CountRequest(endpoint, OutcomeOf(generation.status()));
+  // To clients RESOURCE_EXHAUSTED (429) means that they ask too often; it is the router that is
+  // full.
+  return absl::IsResourceExhausted(generation.status())
+             ? absl::UnavailableError(generation.status().message())
+             : generation.status();
 }
 
 void GenerationService::CancelAll(const absl::Status& status) {

@@ -91,13 +91,19 @@ GrpcDecodeClient::~GrpcDecodeClient() {
   while (open_calls_ > 0) idle_.Wait(mutex_);
 }
 
-v1::Decode::Stub* GrpcDecodeClient::StubFor(const std::string& target) {
+// Workers found by name come under ever new addresses: with each new one, those are forgotten that
+// nobody answers at. Calls under way do not need the link.
+std::shared_ptr<v1::Decode::Stub> GrpcDecodeClient::StubFor(const std::string& target) {
   MutexLock lock(mutex_);
-  std::unique_ptr<v1::Decode::Stub>& stub = stubs_[target];
-  if (stub == nullptr)
-    stub = v1::Decode::NewStub(rpc::MakeChannel(target, rpc::ChannelKind::kControl));
   ++open_calls_;
-  return stub.get();
+  if (const auto known = links_.find(target); known != links_.end()) return known->second.stub;
+  absl::erase_if(links_, [](const auto& entry) {
+    return entry.second.channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY;
+  });
+  Link& link = links_[target];
+  link.channel = rpc::MakeChannel(target, rpc::ChannelKind::kControl);
+  link.stub = v1::Decode::NewStub(link.channel);
+  return link.stub;
 }
 
 void GrpcDecodeClient::OnCallDone() {
@@ -120,7 +126,7 @@ std::shared_ptr<DecodeCall> GrpcDecodeClient::Generate(const std::string& target
                                     }});
   rpc::SetTimeout(stream->context(), attempt.timeout);
   const v1::DecodeGenerateRequest request = ToProto(attempt);
-  v1::Decode::Stub* stub = StubFor(target);
+  const std::shared_ptr<v1::Decode::Stub> stub = StubFor(target);
   stream->Start([&](grpc::ClientContext* context, auto* reactor) {
     stub->async()->Generate(context, &request, reactor);
   });

@@ -20,13 +20,16 @@ class GrpcDecodeClient final : public DecodeClient {
                                        std::shared_ptr<DecodeCallHandler> handler) override;
 
  private:
-  v1::Decode::Stub* StubFor(const std::string& target);
+  std::shared_ptr<v1::Decode::Stub> StubFor(const std::string& target);
   void OnCallDone();
 
   Mutex mutex_;
   CondVar idle_;
-  absl::flat_hash_map<std::string, std::unique_ptr<v1::Decode::Stub>> stubs_
-      ABSL_GUARDED_BY(mutex_);
+  struct Link {
+    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<v1::Decode::Stub> stub;
+  };
+  absl::flat_hash_map<std::string, Link> links_ ABSL_GUARDED_BY(mutex_);
   int open_calls_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

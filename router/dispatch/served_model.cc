@@ -1,18 +1,22 @@
 #include "router/dispatch/served_model.h"
 
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
 #include "router/chat/json_text.h"
+#include "router/dispatch/generation_request.h"
 
 namespace baton::router {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+constexpr double kMaxInt = std::numeric_limits<int32_t>::max();
 
 absl::StatusOr<Json> ReadObject(const fs::path& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));
@@ -26,15 +30,26 @@ absl::StatusOr<Json> ReadObject(const fs::path& path) {
   return json;
 }
 
+struct Limits {
+  double low;
+  double high;
+};
+
 // Leaves `value` as it is when the key is absent.
 template <typename T>
-absl::Status ReadNumber(const Json& object, const char* key, const fs::path& path, T* value) {
+absl::Status ReadNumber(const Json& object, const char* key, const fs::path& path, Limits limits,
+                        T* value) {
   const auto found = object.find(key);
   if (found == object.end()) return absl::OkStatus();
   if (!found->is_number()) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", key, " is not a number"));
   }
-  *value = found->get<T>();
+  const double number = found->get<double>();
+  if (!(number >= limits.low && number <= limits.high)) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", key, " is ", number,
+                                                   ", expected ", limits.low, " to ", limits.high));
+  }
+  *value = static_cast<T>(number);
   return absl::OkStatus();
 }
 
@@ -46,9 +61,11 @@ bool Exists(const fs::path& path) {
 absl::Status ReadSamplingDefaults(const fs::path& path, ServedModel* model) {
   if (!Exists(path)) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(path));
-  BATON_RETURN_IF_ERROR(ReadNumber(config, "temperature", path, &model->temperature));
-  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_p", path, &model->top_p));
-  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_k", path, &model->top_k));
+  // As in requests: each that leaves a field out gets what stands here.
+  BATON_RETURN_IF_ERROR(
+      ReadNumber(config, "temperature", path, {0, kMaxTemperature}, &model->temperature));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_p", path, {kMinTopP, 1}, &model->top_p));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_k", path, {kMinTopK, kMaxInt}, &model->top_k));
   if (config.value("do_sample", Json(true)) == Json(false)) model->temperature = 0;
   return absl::OkStatus();
 }
@@ -73,7 +90,8 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& directory, std:
 
   const fs::path config_path = root / "config.json";
   BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(config_path));
-  BATON_RETURN_IF_ERROR(ReadNumber(config, "vocab_size", config_path, &model.vocab_size));
+  BATON_RETURN_IF_ERROR(
+      ReadNumber(config, "vocab_size", config_path, {1, kMaxInt}, &model.vocab_size));
   if (model.vocab_size <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(config_path.string(), ": vocab_size is ", model.vocab_size));

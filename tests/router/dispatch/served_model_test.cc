@@ -61,6 +61,17 @@ TEST_F(ServedModelTest, TakesSamplingDefaultsFromGenerationConfig) {
   EXPECT_EQ(Load()->temperature, 0);
 }
 
+TEST_F(ServedModelTest, DefaultsThatNoRequestCouldAskForAreRefused) {
+  for (const char* field : {"\"temperature\": -5", "\"temperature\": 2.5", "\"top_p\": 0",
+                            "\"top_p\": 1.5", "\"top_k\": -2", "\"top_k\": 1e10"}) {
+    Write("generation_config.json", std::string("{") + field + "}");
+    const std::string name = std::string(field).substr(1, 5);
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("generation_config.json"), HasSubstr(name))))
+        << field;
+  }
+}
+
 TEST_F(ServedModelTest, ErrorsNameTheFileAndTheField) {
   Write("generation_config.json", R"({"temperature": "hot"})");
   EXPECT_THAT(Load(),

@@ -2,6 +2,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "router/chat/markup.h"
+#include "router/dispatch/generation_request.h"
 #include "tests/router/service/router_fixture.h"
 
 namespace baton::router {

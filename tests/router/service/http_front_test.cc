@@ -183,7 +183,7 @@ TEST_F(HttpFrontTest, AStreamThatBreaksEndsWithAnErrorAndWithoutDone) {
   StartReady();
   const HttpClient::Response response = Post(kChatPath, Chat("x", /*stream=*/true));
   EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.body, HasSubstr("data: {\"error\":{\"message\":\"gone\""));
+  EXPECT_THAT(response.body, HasSubstr("data: {\"error\":{\"message\":\"the decode worker is gone"));
   EXPECT_THAT(response.body, Not(HasSubstr("[DONE]")));
   EXPECT_THAT(response.body, Not(HasSubstr("finish_reason\":\"")));
   EXPECT_EQ(DecodeCalls(), 1u);
@@ -382,7 +382,7 @@ TEST_F(HttpFrontTest, BadRequestsAreAnsweredInOpenAisShape) {
       {"POST", kCompletionPath, R"({"prompt":"x","model":"gpt-5"})", 404, "gpt-5"},
       {"POST", kCompletionPath, R"({"prompt":[5000]})", 400, "prompt[0] is 5000"},
       {"POST", kCompletionPath, R"({"prompt":""})", 400, "prompt is empty"},
-      {"POST", kCompletionPath, long_prompt.c_str(), 400, "longest context is 4096"},
+      {"POST", kCompletionPath, long_prompt.c_str(), 400, "longest prompt is 4095"},
       {"GET", "/v1/models/gpt-5", "", 404, "gpt-5"},
   };
   for (const BadRequest& c : cases) {
