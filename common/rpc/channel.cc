@@ -2,6 +2,7 @@
 
 #include "common/rpc/callback_threads.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/library_log.h"
 #include "common/rpc/limits.h"
 #include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
@@ -11,6 +12,7 @@ namespace baton::rpc {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKind kind) {
   KeepCallbackThreads();
+  QuietLibraryLog();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);

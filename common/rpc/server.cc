@@ -8,9 +8,10 @@
 #include "common/host_port.h"
 #include "common/rpc/callback_threads.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/library_log.h"
 #include "common/rpc/limits.h"
-#include "grpc/grpc.h"
 #include "common/status_macros.h"
+#include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server.h"
@@ -53,9 +54,10 @@ struct GrpcServer::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options) {
-  EnableHealthAndReflection();
   BATON_RETURN_IF_ERROR(ParseHostPort(options.listen).status()) << "cannot serve gRPC";
+  EnableHealthAndReflection();
   KeepCallbackThreads();
+  QuietLibraryLog();
   grpc::ServerBuilder builder;
   SetLimits(builder);
   auto impl = std::make_unique<Impl>();
