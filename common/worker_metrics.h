@@ -19,7 +19,7 @@ namespace baton {
 // How something ended, as a closed label.
 enum class Outcome {
   kOk,
-  kCancelled,  // by the client or by the caller
+  kCancelled,  // by the client or by the caller, who has enough at a stop string too
   kInvalid,    // the request is at fault
   kOverload,   // no room now
   kDeadline,

@@ -110,7 +110,7 @@ class QueuedServerCall : public Reactor {
 
   void EndCancelled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     queue_.Discard();
-    final_status_ = absl::CancelledError("the caller cancelled, died or ran out of time");
+    final_status_ = absl::CancelledError("the caller has enough, is gone or ran out of time");
   }
 
   void OnDone() final {
