@@ -71,8 +71,8 @@ struct Shape {
                                      static_cast<int>(sizeof(TileList)) + 16 * kMaxStages;
   static constexpr int kStages = std::min(kMaxStages, (kSharedBytes - kFixedBytes) / kStageBytes);
   static constexpr int kBytes = kFixedBytes + kStages * kStageBytes;
-  static_assert(kStages >= 4);
   static constexpr int kLag = 4 - kChunks;  // stages whose copies are on their way, at least
+  static_assert(kStages >= kLag + 2);       // multipliers hold one while they wait for the next
 };
 
 template <int kTokens, bool kGated>
@@ -180,7 +180,8 @@ __device__ void Fetch(const GroupedParams& params, const Shared<kTokens, kGated>
 }
 
 // acc += the calling warpgroup's 64 rows of a tile times kWidth of its slots. Columns past the last
-// slot are whatever shared memory held; they are not stored.
+// slot are whatever shared memory held; they are not stored. The next stage's weights are read
+// while this one's are multiplied.
 template <int kWidth, int kTokens, bool kGated>
 __device__ void MultiplyTile(const Shared<kTokens, kGated>& shared, int steps, int& n,
                              float (&acc)[kWidth / 2]) {
@@ -190,17 +191,23 @@ __device__ void MultiplyTile(const Shared<kTokens, kGated>& shared, int steps, i
   const int block = threadIdx.x / 128;
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) acc[i] = 0;
+  uint4 codes[S::kChunks];
+  uint32_t scales[S::kChunks];
+  const auto load = [&](int stage) {
+    ring.WaitFull(stage);
+#pragma unroll
+    for (int i = 0; i < S::kChunks; ++i) {
+      const std::byte* chunk = shared.Weights(stage) + i * kChunkBytes;
+      codes[i] = *reinterpret_cast<const uint4*>(chunk + ChunkCodes(block, thread));
+      scales[i] = *reinterpret_cast<const uint32_t*>(chunk + ChunkScales(block, thread));
+    }
+  };
+  load(n);
   for (int step = 0; step < steps; step += S::kChunks, ++n) {
-    ring.WaitFull(n);
-    const std::byte* weights = shared.Weights(n);
     const uint64_t input = ChannelsSummed(SharedAddress(shared.Input(n)));
     uint32_t a[S::kChunks][16];
 #pragma unroll
-    for (int i = 0; i < S::kChunks; ++i) {
-      const std::byte* chunk = weights + i * kChunkBytes;
-      WidenBlock(*reinterpret_cast<const uint4*>(chunk + ChunkCodes(block, thread)),
-                 *reinterpret_cast<const uint32_t*>(chunk + ChunkScales(block, thread)), a[i]);
-    }
+    for (int i = 0; i < S::kChunks; ++i) WidenBlock(codes[i], scales[i], a[i]);
     WgmmaFence();
 #pragma unroll
     for (int i = 0; i < S::kChunks; ++i) {
@@ -210,6 +217,7 @@ __device__ void MultiplyTile(const Shared<kTokens, kGated>& shared, int steps, i
       }
     }
     WgmmaCommit();
+    if (step + S::kChunks < steps) load(n + 1);
     WgmmaWait<0>();
     if (threadIdx.x % 32 == 0) ring.ArriveEmpty(n);
   }
