@@ -25,7 +25,7 @@
 namespace baton::kvtransfer {
 namespace {
 
-// 256 MiB, of which only what is in use takes memory.
+// 128 MiB, of which only what is in use takes memory.
 constexpr size_t kSlots = 512;
 constexpr std::chrono::milliseconds kProbeTimeout{250};
 

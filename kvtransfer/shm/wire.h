@@ -25,7 +25,7 @@ inline constexpr uint32_t kVersion = 1;
 // The arena's first page holds the nonce and nothing else.
 inline constexpr size_t kHeaderBytes = 4096;
 // Small enough that a frame stays in the cache of the core that copies it.
-inline constexpr size_t kMaxFrameBytes = size_t{512} << 10;
+inline constexpr size_t kMaxFrameBytes = size_t{256} << 10;
 // Frames of one connection that may wait for an answer; their Posted fit any socket buffer.
 inline constexpr int kCredit = 32;
 inline constexpr size_t kMaxDetailBytes = 512;
