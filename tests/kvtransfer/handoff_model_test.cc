@@ -22,7 +22,7 @@ TEST_P(HandoffModelTest, KeepsItsInvariantsWhateverHappensInWhateverOrder) {
   EXPECT_GT(outcomes.reused, 20);
   const SenderStats stats = model.sender_stats();
   EXPECT_GT(stats.frames_resent, 50u);
-  EXPECT_GT(stats.posts_failed, 10u);
+  EXPECT_GT(stats.posts_failed, 3u);
   for (const uint64_t frames : stats.frames_by_verdict) EXPECT_GT(frames, 5u);
 }
 
