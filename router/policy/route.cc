@@ -129,10 +129,13 @@ absl::Status TooLong(const Snapshot& snapshot, WorkerRole role, const RouteQuery
   const uint32_t longest = Longest(snapshot, role);
   const bool fits_another = longest == 0 || ContextTokens(role, query) <= longest;
   if (fits_another) return NoneReady(snapshot, role, query);
-  return absl::OutOfRangeError(
-      absl::StrCat("the longest context of a ", WorkerRoleName(role), " worker is ", longest,
-                   " tokens; the request has ", query.prompt_tokens,
-                   " in the prompt and asks for up to ", query.new_tokens, " more"));
+  if (role == WorkerRole::kPrefill) {
+    return absl::OutOfRangeError(absl::StrCat("the longest prompt is ", longest - 1,
+                                              " tokens; the request has ", query.prompt_tokens));
+  }
+  return absl::OutOfRangeError(absl::StrCat(
+      "the longest context is ", longest, " tokens; the request has ", query.prompt_tokens,
+      " in the prompt and asks for up to ", query.new_tokens, " more"));
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ TEST(RouteTest, TellsATooLongRequestFromAMissingWorker) {
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 999, .new_tokens = 1}), "d0: p0 p1");
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1000, .new_tokens = 1}), "d1: p0 p1");
   const std::string too_long = Choice(snapshot, {.prompt_tokens = 1999, .new_tokens = 2});
-  EXPECT_THAT(too_long, HasSubstr("OUT_OF_RANGE: the longest context of a decode worker is 2000"));
+  EXPECT_THAT(too_long, HasSubstr("OUT_OF_RANGE: the longest context is 2000"));
   EXPECT_THAT(too_long, HasSubstr("1999"));
   EXPECT_EQ(LongestContext(snapshot), 2000u);
   // The worker that is large enough is there; it only is not for this request any more.
@@ -142,7 +142,7 @@ TEST(RouteTest, PrefillWorkersWithoutRoomForThePromptAreNotAsked) {
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 500}), "d0: p1");
   snapshot.workers[1].max_context_tokens = 600;
   EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 600}),
-              HasSubstr("OUT_OF_RANGE: the longest context of a prefill worker is 600"));
+              HasSubstr("OUT_OF_RANGE: the longest prompt is 599 tokens; the request has 600"));
 }
 
 TEST(RouteTest, AWorkerThatReportsNoContextLimitTakesAnyLength) {
