@@ -107,10 +107,10 @@ class Reader {
   using In = Operands<W, X, kTiles>;
   static constexpr int kColumns = kChunkBytes / static_cast<int>(sizeof(W));
 
-  __device__ Reader(const SmallGemmParams& params, int64_t panels)
+  __device__ Reader(const SmallGemmParams& params, int panels)
       : params_(params),
         panels_(panels),
-        chunks_(params.k / kColumns),
+        chunks_(static_cast<int>(params.k) / kColumns),
         panel_(blockIdx.x),
         chunk_(threadIdx.x / 32) {}
 
@@ -126,11 +126,12 @@ class Reader {
  private:
   __device__ void LoadChunk(In& in) const {
     const int lane = threadIdx.x % 32;
-    const int64_t group = panel_ / panels_;
+    const int group = panel_ / panels_;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // Rows past the end are read as the last one, and their results dropped.
-      const int64_t row = min(panel_ % panels_ * kPanelRows + half * 8 + lane / 4, params_.n - 1);
+      const int row =
+          min(panel_ % panels_ * kPanelRows + half * 8 + lane / 4, static_cast<int>(params_.n) - 1);
       const std::byte* w = static_cast<const std::byte*>(params_.w) +
                            (group * params_.n + row) * params_.k * int64_t{sizeof(W)} +
                            chunk_ * kChunkBytes + lane % 4 * 16;
@@ -156,10 +157,10 @@ class Reader {
   }
 
   const SmallGemmParams& params_;
-  int64_t panels_;  // of a group
-  int64_t chunks_;
-  int64_t panel_;
-  int64_t chunk_;
+  int panels_;  // of a group
+  int chunks_;
+  int panel_;
+  int chunk_;
 };
 
 // total += the chunk's product, scaled if the weights are FP8.
@@ -189,28 +190,30 @@ __device__ void AddChunk(const SmallGemmParams& params, const Operands<W, X, kTi
 }
 
 template <typename W, typename X, int kTiles>
-constexpr int kBlocksPerMultiprocessor = kTiles * sizeof(X) > 2 * sizeof(W) ? 1 : 2;
+constexpr int kBlocksPerMultiprocessor = kTiles * sizeof(X) > 2 * sizeof(W) ? 1
+                                         : kTiles * sizeof(X) > sizeof(W)   ? 2
+                                                                            : 3;
 
 // A block takes every gridDim.x-th panel; its warps share a panel's chunks. The loads of a chunk
 // are issued before the one before it is multiplied, across panels too: short rows would otherwise
 // leave the memory idle while a panel is summed up.
 template <typename W, typename X, typename Y, int kTiles>
 __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kTiles>)
-    SmallProduct(SmallGemmParams params, int64_t panels) {
+    SmallProduct(SmallGemmParams params, int panels) {
   using In = Operands<W, X, kTiles>;
   __shared__ float sums[2][kWarps][8 * kTiles][kPanelRows + 1];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const int64_t chunks = params.k / Reader<W, X, kTiles>::kColumns;
+  const int chunks = static_cast<int>(params.k) / Reader<W, X, kTiles>::kColumns;
   Reader<W, X, kTiles> reader(params, panels);
   In next;
   reader.Load(next);
   int turn = 0;
-  for (int64_t panel = blockIdx.x; panel < panels * params.groups; panel += gridDim.x, turn ^= 1) {
-    const int64_t group = panel / panels;
-    const int64_t first_row = panel % panels * kPanelRows;
+  for (int panel = blockIdx.x; panel < panels * params.groups; panel += gridDim.x, turn ^= 1) {
+    const int group = panel / panels;
+    const int first_row = panel % panels * kPanelRows;
     float total[kTiles][4] = {};
-    int64_t chunk = warp;
+    int chunk = warp;
     do {  // a warp without a chunk has a turn too, as Reader counts
       const In in = next;
       reader.Load(next);
@@ -226,7 +229,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kT
     }
     __syncthreads();  // the one of the panel before: whoever passes it has read what this
                       // overwrites
-    const int64_t row = first_row + threadIdx.x % kPanelRows;
+    const int row = first_row + threadIdx.x % kPanelRows;
 #pragma unroll
     for (int tile = 0; tile < kTiles; tile += 2) {  // 16 tokens at a time
       const int token = 8 * tile + threadIdx.x / kPanelRows;
@@ -243,11 +246,10 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kT
 
 template <typename W, typename X, typename Y>
 void Launch(const SmallGemmParams& params, CUstream_st* stream) {
-  const int64_t panels = (params.n + kPanelRows - 1) / kPanelRows;
+  const int panels = static_cast<int>((params.n + kPanelRows - 1) / kPanelRows);
   const auto launch = [&]<int kTiles>() {
-    const int64_t blocks =
-        int64_t{kBlocksPerMultiprocessor<W, X, kTiles>} * CurrentDevice().multiprocessors;
-    const auto grid = static_cast<unsigned>(std::min(panels * params.groups, blocks));
+    const int blocks = kBlocksPerMultiprocessor<W, X, kTiles> * CurrentDevice().multiprocessors;
+    const int grid = std::min(panels * params.groups, blocks);
     SmallProduct<W, X, Y, kTiles><<<grid, 32 * kWarps, 0, stream>>>(params, panels);
   };
   if (params.rows <= 8) {
@@ -273,6 +275,7 @@ void SmallGemm(const SmallGemmParams& params, CUstream_st* stream) {
   const bool fp8_weights = params.w_format == Format::kFp8;
   const bool fp8_input = params.x_format == Format::kFp8;
   const int64_t chunk = fp8_weights ? kChunkBytes : kChunkBytes / 2;
+  BATON_CHECK(params.n * params.groups <= INT32_MAX && params.k <= INT32_MAX);
   BATON_CHECK(params.rows <= kSmallGemmRows && params.k % chunk == 0 &&
               (params.groups == 1 || params.n % 128 == 0))
       << params.rows << " rows, n " << params.n << ", k " << params.k << ", " << params.groups
