@@ -64,17 +64,19 @@ struct KeyTile<EntryFormat::kBf16, Page, kRows, kThreads> {
                                uint8_t* tile) {
     constexpr int kKeysAtOnce = kThreads / 16;
     const int piece = thread % 16;
+    const std::byte* page = nullptr;
 #pragma unroll
     for (int i = 0; i < kRows / kKeysAtOnce; ++i) {
       const int row = thread / 16 + i * kKeysAtOnce;
       const int entry = first + row;
       const bool valid = entry < limit;
-      const std::byte* source = keys.data;
-      if (valid) {
-        source = keys.Page(entry) +
-                 Page::Values(keys.IndexInPage(entry), keys.entries_per_page, kKeyBytes, 0) +
-                 piece * 16;
+      // Tiles start at multiples of kRows: with pages of 64 or more, 64 rows share one.
+      if (i * kKeysAtOnce % 64 == 0 || keys.entries_per_page < 64) {
+        page = valid ? keys.Page(entry) : keys.data;
       }
+      const std::byte* source =
+          page + Page::Values(keys.IndexInPage(entry), keys.entries_per_page, kKeyBytes, 0) +
+          piece * 16;
       CopyAsync16(SharedAddress(tile + TileOffset<kRows>(row, piece)), source, valid);
     }
   }

@@ -94,15 +94,14 @@ struct IndexSm90a {
                                   float (&products)[kRows * 32]) {
     constexpr int kSlices = kIndexDim / 16;
     constexpr int kLines = kRows * kIndexHeads;
-    const uint32_t a = SharedAddress(tile);
-    const uint32_t b = SharedAddress(shared.queries);
+    const uint64_t a = ChannelsSummed(UniformSharedAddress(tile));
+    const uint64_t b = ChannelsSummed(UniformSharedAddress(shared.queries));
     AwaitTurn(group);
     WgmmaFence();
 #pragma unroll
     for (int k = 0; k < kSlices; ++k) {
-      const int block = k / 4;
-      Wgmma<false>(products, ChannelsSummed(a + block * kTile * 128 + k % 4 * 32),
-                   ChannelsSummed(b + block * kLines * 128 + k % 4 * 32), k > 0);
+      Wgmma<false>(products, Advanced(a, k / 4 * kTile * 128 + k % 4 * 32),
+                   Advanced(b, k / 4 * kLines * 128 + k % 4 * 32), k > 0);
     }
     WgmmaCommit();
     PassTurn(group);

@@ -25,6 +25,16 @@ __device__ inline uint64_t ChannelsSummed(uint32_t address) {
 __device__ inline uint64_t RowsSummed(uint32_t address, int block_bytes) {
   return OperandDescriptor(address, block_bytes);
 }
+// The slice `bytes` further on. One descriptor and constant steps from it cost next to nothing; a
+// descriptor made anew for every product keeps small ones waiting.
+__device__ inline uint64_t Advanced(uint64_t descriptor, int bytes) {
+  return descriptor + static_cast<uint64_t>(bytes >> 4);
+}
+// SharedAddress of something that is the same for all lanes, which the compiler cannot know where a
+// warp's role depends on threadIdx.
+__device__ inline uint32_t UniformSharedAddress(const void* pointer) {
+  return __shfl_sync(0xffffffffu, static_cast<uint32_t>(__cvta_generic_to_shared(pointer)), 0);
+}
 
 // Before the first product after the accumulators were touched by ordinary instructions.
 __device__ inline void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
