@@ -57,10 +57,11 @@ def ask(cluster: Cluster, model: str, messages: list[dict], needle: haystack.Nee
     print(f"  {needle.question} ", end="", flush=True)
     answer, figures = stream_chat(cluster.url, model, messages)
     names = {p.addresses["grpc"]: p.name for p in cluster.processes}
-    decode = names[figures["decode_worker"]]
-    prefill = names.get(figures["prefill_worker"], "computed by")  # a short rest is not handed over
+    route = names[figures["decode_worker"]]
+    if figures["prefill_worker"]:  # null: a short rest of a cached prompt is not handed over
+        route = f"{names[figures['prefill_worker']]} -> {route}"
     print(f"    {figures['prompt_tokens']:,} prompt tokens, {figures['cached_tokens']:,} of them "
-          f"cached, {prefill} -> {decode}, "
+          f"cached, {route}, "
           f"TTFT {figures['ttft_ms']:,.0f} ms, {figures['tpot_ms']:.1f} ms per output token, "
           f"{figures['handoff_bytes']:,} bytes handed over")
     if answer != needle.passphrase:
