@@ -57,6 +57,11 @@ class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
 
   v1::Prefill::Stub& stub() { return *stub_; }
 
+  // False also while it tries, which it goes on doing as long as there is a channel.
+  bool connected() const {
+    return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  }
+
   // Calls `agreed` now, or once the handshake has been answered. Handshakes are not repeated while
   // one runs. `incarnation` 0: whoever is there.
   void Agree(Incarnation incarnation, Agreed agreed) {
@@ -336,9 +341,28 @@ GrpcPrefillClient::~GrpcPrefillClient() = default;
 
 std::shared_ptr<GrpcPrefillClient::Link> GrpcPrefillClient::LinkTo(const std::string& address) {
   MutexLock lock(mutex_);
-  std::shared_ptr<Link>& link = links_[address];
-  if (link == nullptr) link = std::make_shared<Link>(address, shared_);
-  return link;
+  KeptLink& kept = links_[address];
+  if (kept.link == nullptr) kept.link = std::make_shared<Link>(address, shared_);
+  kept.used_at = Clock::Real().Now();
+  return kept.link;
+}
+
+void GrpcPrefillClient::DropDeadLinks(Clock::Duration unused) {
+  std::vector<std::shared_ptr<Link>> dropped;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  const Clock::TimePoint now = Clock::Real().Now();
+  absl::erase_if(links_, [&](auto& entry) {
+    KeptLink& kept = entry.second;
+    const bool in_use = kept.link.use_count() > 1 || now - kept.used_at < unused;
+    if (in_use || kept.link->connected()) return false;
+    dropped.push_back(std::move(kept.link));
+    return true;
+  });
+}
+
+size_t GrpcPrefillClient::links() const {
+  MutexLock lock(mutex_);
+  return links_.size();
 }
 
 std::shared_ptr<PrefillCall> GrpcPrefillClient::Open(const Peer& peer, PrefillOpen open,

@@ -30,6 +30,11 @@ class GrpcPrefillClient final : public PrefillClient {
   std::shared_ptr<PrefillCall> Open(const Peer& peer, PrefillOpen open,
                                     PrefillEvents events) override;
 
+  // Forgets addresses that no call has used for `unused` and nobody answers at: workers come and go
+  // under ever new addresses, and a connection that fails is tried again for as long as it is kept.
+  void DropDeadLinks(Clock::Duration unused);
+  size_t links() const;  // addresses kept
+
  private:
   // What all calls need; kept by each, so that they may outlive the client.
   struct Shared;
@@ -39,8 +44,12 @@ class GrpcPrefillClient final : public PrefillClient {
   std::shared_ptr<Link> LinkTo(const std::string& address);
 
   const std::shared_ptr<const Shared> shared_;
-  Mutex mutex_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mutex_);
+  struct KeptLink {
+    std::shared_ptr<Link> link;
+    Clock::TimePoint used_at;
+  };
+  mutable Mutex mutex_;
+  absl::flat_hash_map<std::string, KeptLink> links_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::decode

@@ -21,6 +21,9 @@
 namespace baton::decode {
 namespace {
 
+// How long an address that nobody answers at is kept: longer than a worker takes to restart.
+constexpr std::chrono::minutes kDeadLinkTime{1};
+
 DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) {
   DecoderOptions options;
   options.admission = {.waiting = static_cast<size_t>(config.queue_limit),
@@ -89,7 +92,10 @@ rpc::WorkerHost::Role DecodeWorker::Impl::MakeRole(const engine::ModelIdentity& 
   role.info.set_tokenizer_hash(identity.tokenizer_hash);
   role.info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
   role.load = [this] { return decoder.load(); };
-  role.on_tick = [this] { decoder.Tick(); };
+  role.on_tick = [this] {
+    decoder.Tick();
+    prefill_client.DropDeadLinks(kDeadLinkTime);
+  };
   role.handshake = [this](const v1::HandshakeRequest& request) {
     return kvtransfer::AnswerHandshake(manifest, request,
                                        [](const std::string&) { return absl::OkStatus(); });

@@ -4,6 +4,7 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "baton/v1/prefill.grpc.pb.h"
@@ -67,13 +68,16 @@ class GrpcPrefillClientTest : public ::testing::Test {
 
   // How the call ends.
   absl::Status Call(std::optional<Clock::Duration> timeout = {}) {
+    return CallTo("127.0.0.1:" + std::to_string(server_->port()), timeout);
+  }
+  absl::Status CallTo(const std::string& address, std::optional<Clock::Duration> timeout = {}) {
     auto ended = std::make_shared<std::promise<absl::Status>>();
     std::future<absl::Status> end = ended->get_future();
     PrefillOpen open{.attempt = {.request = {1, 1}, .attempt = 1},
                      .prompt = std::make_shared<const std::vector<int32_t>>(10, 20),
                      .sampling = {},
                      .timeout = timeout};
-    const Peer peer{.address = "127.0.0.1:" + std::to_string(server_->port()), .incarnation = 0};
+    const Peer peer{.address = address, .incarnation = 0};
     client_.Open(peer, std::move(open),
                  {.on_accepted = [](Incarnation) {},
                   .on_started = [] {},
@@ -124,6 +128,26 @@ TEST_F(GrpcPrefillClientTest, ARestartedWorkerIsTriedOnceMoreUnderItsNewIncarnat
 }
 
 // A worker that is there, and does nothing.
+TEST_F(GrpcPrefillClientTest, AddressesThatNobodyAnswersAtAreForgotten) {
+  worker_.run = [](auto*, auto*) { return grpc::Status::OK; };
+  EXPECT_THAT(Call(), IsOk());
+  for (int port = 1; port <= 5; ++port) {
+    EXPECT_THAT(CallTo("127.0.0.1:" + std::to_string(port)),
+                StatusIs(absl::StatusCode::kUnavailable));
+  }
+  EXPECT_EQ(client_.links(), 6u);
+  client_.DropDeadLinks(std::chrono::hours(1));  // somebody may come back
+  EXPECT_EQ(client_.links(), 6u);
+  // A call that has just ended may still hold its link for a moment.
+  for (int i = 0; i < 1000 && client_.links() > 1; ++i) {
+    client_.DropDeadLinks(std::chrono::seconds(0));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(client_.links(), 1u);
+  EXPECT_THAT(Call(), IsOk());
+  EXPECT_EQ(worker_.handshakes, 1);
+}
+
 TEST_F(GrpcPrefillClientTest, TheDeadlineEndsACallThatNobodyAnswers) {
   worker_.run = [](grpc::ServerContext* context, auto* stream) {
     v1::PrefillRunRequest never;
