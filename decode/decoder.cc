@@ -35,6 +35,12 @@ Decoder::~Decoder() { BATON_CHECK(requests_.empty()) << requests_.size() << " re
 // [PD-3] Decode: admission, and the choice between local and remote prefill. Answers at once,
 // whatever the engine thread is busy with.
 absl::StatusOr<Decoder::Id> Decoder::Submit(GenerateRequest submitted) {
+  absl::StatusOr<Id> id = Admit(std::move(submitted));
+  if (!id.ok()) metrics_.requests[OutcomeOf(id.status())].Increment();
+  return id;
+}
+
+absl::StatusOr<Decoder::Id> Decoder::Admit(GenerateRequest submitted) {
   BATON_RETURN_IF_ERROR(engine_.CheckRequest(submitted.prompt, submitted.sampling));
   Gate::Pass pass = gate_.TryEnter();
   if (!pass) return absl::UnavailableError("the decode worker is draining");

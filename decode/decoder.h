@@ -163,6 +163,7 @@ class Decoder final : public engine::EngineClient {
   void Unassign(Request& request);
   void CheckDeadlines(Request& request, Clock::TimePoint now);
   void CheckLanding(Request& request, Clock::TimePoint now);
+  absl::StatusOr<Id> Admit(GenerateRequest request);  // of Submit, on its thread
   Request* Find(Id id);
   void PostFor(Id id, std::function<void(Request&)> event);
 

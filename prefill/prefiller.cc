@@ -27,6 +27,12 @@ Prefiller::~Prefiller() { BATON_CHECK(runs_.empty()) << runs_.size() << " attemp
 
 // [PD-5] Prefill: admission. Answers at once, whatever the engine thread is busy with.
 absl::StatusOr<Prefiller::RunId> Prefiller::Submit(RunRequest request) {
+  absl::StatusOr<RunId> id = Admit(std::move(request));
+  if (!id.ok()) metrics_.requests[OutcomeOf(id.status())].Increment();
+  return id;
+}
+
+absl::StatusOr<Prefiller::RunId> Prefiller::Admit(RunRequest request) {
   BATON_RETURN_IF_ERROR(engine_.CheckRequest(request.prompt, request.sampling));
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   auto run = std::make_unique<Run>();
@@ -206,7 +212,9 @@ void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
   Run* run = Find(id);
   BATON_CHECK(run != nullptr) << "an open transfer keeps its attempt";
   metrics_.kv_transfers_inflight.Decrement();
-  metrics_.kv_transfers[OutcomeOf(status)].Increment();
+  // ABORTED: the decode worker had given the attempt up before its control stream could say so.
+  metrics_.kv_transfers[absl::IsAborted(status) ? Outcome::kCancelled : OutcomeOf(status)]
+      .Increment();
   if (status.ok()) {
     metrics_.kv_transfer_bytes(run->transport, Direction::kSent)
         .Increment(static_cast<double>(

@@ -129,6 +129,7 @@ class Prefiller final : public engine::EngineClient {
   // OK, or why the run has waited long enough for its decode worker.
   absl::Status CheckDeadline(const Run& run, Clock::TimePoint now) const;
   void Publish();
+  absl::StatusOr<RunId> Admit(RunRequest request);  // of Submit, on its thread
   Run* Find(RunId id);
   // Runs `event` on the engine thread if the run is still there.
   void PostFor(RunId id, std::function<void(Run&)> event);

@@ -365,6 +365,17 @@ TEST_F(DecoderTest, AStuckPrefillWorkerFillsItsQuotaOnly) {
   EXPECT_THAT(stream_->Wait(), StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
+TEST_F(DecoderTest, ARefusedRequestIsCounted) {
+  GenerateRequest request;
+  request.stream = stream_;
+  EXPECT_FALSE(decoder_->Submit(request).ok());
+  EXPECT_EQ(metrics_.requests[Outcome::kInvalid].Value(), 1);
+  EXPECT_TRUE(decoder_->Drain(std::chrono::seconds(0)));
+  request.prompt = {20};
+  EXPECT_FALSE(decoder_->Submit(request).ok());
+  EXPECT_EQ(metrics_.requests[Outcome::kUnavailable].Value(), 1);
+}
+
 TEST_F(DecoderTest, AFirstTokenOutsideTheVocabularyIsThePrefillWorkersFault) {
   const auto call = Land();
   call->events.on_finished({.first_token = 1 << 20});

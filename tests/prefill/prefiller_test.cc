@@ -223,6 +223,21 @@ TEST_F(PrefillerTest, AGrantThatDoesNotComeMeansThatTheDecodeWorkerIsFull) {
   WaitFor([&] { return prefiller_->load().cache.pages_free == 8; });
 }
 
+TEST_F(PrefillerTest, ATransferThatTheDecodeWorkerGaveUpCountsAsCancelled) {
+  ComputeThenGrant(std::chrono::seconds(0));
+  sender_.EndTransfer(absl::AbortedError("frame 1 is stale"));
+  EXPECT_THAT(stream_->WaitForEnd(), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_EQ(metrics_.kv_transfers[Outcome::kCancelled].Value(), 1);
+  EXPECT_EQ(metrics_.kv_transfers[Outcome::kUnavailable].Value(), 0);
+}
+
+TEST_F(PrefillerTest, ARefusedAttemptIsCounted) {
+  RunRequest request;
+  request.stream = stream_;
+  EXPECT_FALSE(prefiller_->Submit(std::move(request)).ok());
+  EXPECT_EQ(metrics_.requests[Outcome::kInvalid].Value(), 1);
+}
+
 TEST_F(PrefillerTest, FramesAreCountedOnceAsTheReceiverAnsweredThem) {
   Tick();
   Tick();
