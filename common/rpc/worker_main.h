@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/config.h"
@@ -46,7 +48,12 @@ absl::Status RunWorker(const WorkerProgram<typename Worker::Config>& program, in
   std::fflush(stdout);
 
   spdlog::info("signal {}: draining", shutdown.Wait());
+  const auto draining_since = std::chrono::steady_clock::now();
   if (!worker->Drain(config.host.drain_timeout)) spdlog::warn("not drained in time: cancelling");
+  // Routers ask every half second: requests that meet a worker before they know must find it
+  // draining, not gone, which looks like a crash.
+  constexpr std::chrono::seconds kNoticed{1};
+  std::this_thread::sleep_until(draining_since + kNoticed);
   worker->Stop();
   return absl::OkStatus();
 }

@@ -65,8 +65,16 @@ class Process:
 
     def terminate(self) -> int:
         """SIGTERM, then the exit code of the drained process."""
+        self.drain()
+        return self.wait()
+
+    def drain(self) -> None:
+        """SIGTERM, once: a second one ends the process where it stands."""
         if self.alive():
             self.popen.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """The exit code of a process that drains."""
         try:
             code = self.popen.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -141,8 +149,13 @@ class Cluster:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Drains router first, then the workers; every one must exit with 0."""
-        codes = {p.name: p.terminate() for p in reversed(self.processes) if p.alive()}
+        """Drains the router first, then all workers at once; every one must exit with 0."""
+        codes = {}
+        for group in [self.router] if self.router else [], [*self.decode, *self.prefill]:
+            alive = [process for process in group if process.alive()]
+            for process in alive:
+                process.drain()
+            codes |= {process.name: process.wait() for process in alive}
         failed = {name: code for name, code in codes.items() if code != 0}
         if failed:
             raise ClusterError(f"exit codes after SIGTERM: {json.dumps(failed)}")

@@ -321,6 +321,19 @@ class WorkerDeath(unittest.TestCase):
             self.assertEqual(answer.result()["baton"]["attempts"], 1)
             self.assert_survivors_serve_and_are_empty(cluster)
 
+    def test_who_meets_a_worker_that_stops_finds_it_draining_not_crashed(self):
+        with RoleCluster(prefill=1, decode=2) as cluster:
+            self.assert_answer(complete(cluster.url, SHORT), SHORT)
+            victim = find(cluster.decode, lambda p: metrics(p)['baton_requests_total{outcome="ok"}'],
+                          "one of them has served it")  # and gets the same prompt again
+            victim.drain()
+            while victim.alive():
+                self.assert_answer(complete(cluster.url, SHORT), SHORT)
+            self.assertEqual(victim.wait(), 0)
+            crashes = {name: value for name, value in metrics(cluster.router).items()
+                       if name.startswith("baton_retries_total") and "crash" in name and value}
+            self.assertEqual(crashes, {})
+
 
 if __name__ == "__main__":
     unittest.main()
