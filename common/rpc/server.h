@@ -23,8 +23,8 @@ struct ServerOptions {
 class GrpcServer {
  public:
   // Serves from the moment it returns. INVALID_ARGUMENT when `listen` is no host:port; UNAVAILABLE,
-  // naming the address, when it cannot be bound: a port that another process listens on is an error,
-  // never shared.
+  // naming the address, when it cannot be bound: a port that another process listens on is an
+  // error, never shared.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerOptions& options);
   // Shutdown(0).
   ~GrpcServer();
