@@ -21,15 +21,15 @@ constexpr int kFp4Group = 32;
 constexpr int64_t kPackedPageUnit = 576;
 constexpr uint8_t kE8m0Nan = 255;
 
-// NaN if there is one.
 float Amax(const BFloat16* values, int n) {
   float amax = 0;
-  for (int i = 0; i < n; ++i) {
-    const float magnitude = std::fabs(static_cast<float>(values[i]));
-    if (std::isnan(magnitude)) return magnitude;
-    amax = std::max(amax, magnitude);
-  }
+  for (int i = 0; i < n; ++i) amax = std::fmax(amax, std::fabs(static_cast<float>(values[i])));
   return amax;
+}
+
+bool HasNan(const BFloat16* values, int n) {
+  return std::any_of(values, values + n,
+                     [](BFloat16 value) { return std::isnan(static_cast<float>(value)); });
 }
 
 void EncodeFp8Group(const BFloat16* values, int n, float scale, std::byte* codes) {
@@ -78,10 +78,10 @@ void DecodeFp8Index(EntryAddress from, BFloat16* values) {
 void EncodeFp4Index(const BFloat16* values, EntryAddress to) {
   for (int group = 0; group < kIndexDim / kFp4Group; ++group) {
     const int start = group * kFp4Group;
-    const float amax = Amax(values + start, kFp4Group);
-    const float scale = Fp4Scale(amax);
+    const float scale = Fp4Scale(Amax(values + start, kFp4Group));
     const float inverse = 1.0f / scale;
-    to.scales[group] = std::byte{std::isnan(amax) ? kE8m0Nan : EncodeE8m0(scale)};
+    const bool has_nan = HasNan(values + start, kFp4Group);
+    to.scales[group] = std::byte{has_nan ? kE8m0Nan : EncodeE8m0(scale)};
     for (int i = start; i < start + kFp4Group; i += 2) {
       const uint8_t low = EncodeE2m1(static_cast<float>(values[i]) * inverse);
       const uint8_t high = EncodeE2m1(static_cast<float>(values[i + 1]) * inverse);

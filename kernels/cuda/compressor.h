@@ -17,8 +17,8 @@ namespace baton::kernels::cuda {
 // otherwise pass through memory. The pooled row meets the store's template as BF16 in shared
 // memory, rounded where PoolEntries rounds it. When a sequence may have more rows than the ring has
 // to spare, rows are written by a second launch: earlier positions of the ring are still being
-// read. Softmax sums in FP32 as the CPU does over 8 candidates (4:1), in four partial sums over 128
-// (128:1); exponentials differ by an ulp or two.
+// read. Softmax sums in FP32 as the CPU does over 8 candidates (4:1), in eight partial sums over
+// 128 (128:1); exponentials differ by an ulp or two.
 //
 // ratio 4 with head_dim 128 or 512, ratio 128 with head_dim 512. Rows and tables are aligned to 16
 // bytes.

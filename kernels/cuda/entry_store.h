@@ -10,9 +10,10 @@ struct CUstream_st;
 
 namespace baton::kernels::cuda {
 
-// kernels/entry_store.h for entries of any number of sequences. Norm, rotation and quantisation
-// give the CPU's bits; the Hadamard transform sums in another order, which moves about one BF16
-// value in a million. A NaN marks its FP4 group by scale byte 255.
+// kernels/entry_store.h for entries of any number of sequences. head_dim 512 gives the CPU's bits;
+// with head_dim 128 the sum of squares and the Hadamard transform run on the tensor cores in
+// another order, which moves less than one stored byte in a thousand. A NaN marks its FP4 group by
+// scale byte 255.
 //
 // One kernel template over head_dim, storage format and numerics; the pool names the instance.
 // head_dim 128: kBf16, kFp8Index, kFp4Index; head_dim 512: kBf16, kFp8Packed. Pages, page_bytes,
