@@ -19,7 +19,7 @@ constexpr char kAnyPort[] = "127.0.0.1:0";
 
 void Small(rpc::WorkerHostConfig& host, engine::OptionsConfig& engine) {
   host.listen = kAnyPort;
-  host.metrics_listen.clear();  // its server takes over a second to stop; Metrics::Text() does
+  host.metrics_listen.clear();  // Metrics::Text() does
   engine.model_dir = kModelDir;
   engine.threads = 1;  // all workers share the machine
   engine.page_tokens = 128;
