@@ -157,10 +157,10 @@ void Generation::OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) {
     outcome.status = absl::InternalError("the decode worker ended without a finish reason");
     outcome.detail.emplace().peer = decode_worker_;
   }
-  OnAttemptFailed(std::move(outcome));
+  OnAttemptFailed(outcome);
 }
 
-void Generation::OnAttemptFailed(AttemptFailure failure) {
+void Generation::OnAttemptFailed(const AttemptFailure& failure) {
   const AttemptTracker::Decision decision = tracker_.OnFailure(failure);
   if (decision.cool_down) {
     environment_->registry->OnRequestFailed(decision.culprit, environment_->clock->Now());

@@ -76,7 +76,7 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   void ObserveTokens(size_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushTokens(const DecodeMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EmitPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnAttemptFailed(AttemptFailure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnAttemptFailed(const AttemptFailure& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
