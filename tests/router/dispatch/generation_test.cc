@@ -288,7 +288,8 @@ TEST_F(GenerationTest, TheLastFailureIsReportedWhenNobodyIsLeftToTry) {
   EXPECT_THAT(client_.calls, SizeIs(1));
   EXPECT_THAT(sink_->end.status,
               StatusIs(absl::StatusCode::kResourceExhausted, "decode queue is full"));
-  EXPECT_THAT(metrics_.Text(), Not(ContainsRegex("baton_retries_total[^\n]* 1\n")));  // none was made
+  EXPECT_THAT(metrics_.Text(),
+              Not(ContainsRegex("baton_retries_total[^\n]* 1\n")));  // none was made
 }
 
 TEST_F(GenerationTest, ADisturbedHandoffIsTriedAgainOnTheOnlyPairThereIs) {

@@ -183,7 +183,8 @@ TEST_F(HttpFrontTest, AStreamThatBreaksEndsWithAnErrorAndWithoutDone) {
   StartReady();
   const HttpClient::Response response = Post(kChatPath, Chat("x", /*stream=*/true));
   EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.body, HasSubstr("data: {\"error\":{\"message\":\"the decode worker is gone"));
+  EXPECT_THAT(response.body,
+              HasSubstr("data: {\"error\":{\"message\":\"the decode worker is gone"));
   EXPECT_THAT(response.body, Not(HasSubstr("[DONE]")));
   EXPECT_THAT(response.body, Not(HasSubstr("finish_reason\":\"")));
   EXPECT_EQ(DecodeCalls(), 1u);
