@@ -28,7 +28,7 @@ inline Model& TestModel() {
   static Model* const model = [] {
     const Checkpoint checkpoint = *Checkpoint::Open(kModelDir);
     return new CpuModel(checkpoint.config(), *LoadWeights(checkpoint),
-                     {.index_topk = kTestTopK, .threads = 2});
+                        {.index_topk = kTestTopK, .threads = 2});
   }();
   return *model;
 }
