@@ -72,7 +72,9 @@ TEST(ModelConfigTest, EveryRequiredKeyIsNamedWhenMissing) {
 
 TEST(ModelConfigTest, OptionalKeysMayBeAbsent) {
   Json json = ModelJson();
-  for (const char* key : {"attention_dropout", "torch_dtype", "expert_dtype"}) json.erase(key);
+  for (const char* key : {"attention_dropout", "torch_dtype", "expert_dtype", "bos_token_id"}) {
+    json.erase(key);
+  }
   EXPECT_THAT(ParseModelConfig(json.dump()), IsOk());
 }
 
