@@ -64,6 +64,7 @@ format: ## clang-format every source
 	git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-14 -i
 
 lint: $(BUILD)/build.ninja ## clang-format and clang-tidy, as errors
+	deploy/local/install-deps.sh clang-tidy-16
 	git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run -Werror
 	git ls-files '*.cc' ':!tests' | xargs -P 2 -n 4 clang-tidy-16 -p $(BUILD) --quiet
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs built binaries, the libraries that a bare node lacks, configurations and the small model:
 #   deploy/package.sh build/release/bin baton.tar.gz [binary...]
-# The archive starts wherever it is unpacked; a GPU node brings driver, CUDA runtime and NCCL.
+# The archive starts wherever it is unpacked. Workers built where nvcc was found need CUDA 13's libraries on
+# the node, also for --device=cpu; configure with -DBATON_CUDA=OFF for nodes that have none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$1

@@ -85,7 +85,7 @@ def run(cluster: Cluster, model: str, tokens: int) -> bool:
         conversation.append({"role": "user", "content": context + needle.question})
         right &= ask(cluster, model, conversation, needle)
 
-    print("\nMetrics while it runs:")
+    print("\nMetrics were at (the cluster stops now):")
     for process in cluster.processes:
         print(f"  {process.name:10} http://{process.addresses['metrics']}/metrics")
     return right

@@ -33,7 +33,7 @@ else
   echo "Missing packages, and neither root nor sudo at hand. Install:$missing" >&2
   exit 1
 fi
-echo "Installing:$missing"
+echo "Installing, which may take some minutes:$missing"
 $as_root apt-get update -qq
 DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing \
   >/dev/null
