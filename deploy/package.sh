@@ -40,6 +40,16 @@ missing=$(for b in "$package"/lib/*.bin; do LD_LIBRARY_PATH=$package/lib ldd "$b
 cp -r deploy/configs "$package/configs"
 mkdir -p "$package/models"
 cp -r models/needle-17m "$package/models/"
-cp LICENSE README.md "$package/"
+cp LICENSE "$package/"
+cat > "$package/README" <<'START'
+Baton: a prefill/decode disaggregated serving cluster. Every binary has --help; every flag can stand in a YAML file (configs/).
+
+  bin/baton-prefill --model-dir=models/needle-17m --listen=127.0.0.1:7001 --metrics-listen=127.0.0.1:9001 &
+  bin/baton-decode  --model-dir=models/needle-17m --listen=127.0.0.1:7002 --metrics-listen=127.0.0.1:9002 &
+  bin/baton-router  --model-dir=models/needle-17m --prefill-workers=127.0.0.1:7001 --decode-workers=127.0.0.1:7002 &
+  curl -s localhost:8000/health
+
+Workers take --device=cuda on a node with an NVIDIA H100 or H200, its driver and CUDA 13. SIGTERM drains.
+START
 tar -C "$root" -czf "$archive" baton
 echo "$archive: $(du -h "$archive" | cut -f1)"

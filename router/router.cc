@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config
   std::unique_ptr<Router> router(
       new Router(std::make_unique<Impl>(config, std::move(model), std::move(scorer))));
   BATON_RETURN_IF_ERROR(router->impl_->Serve());
-  spdlog::info("serving {} over {} prefill and {} decode workers, policy {}",
+  spdlog::info("serving {}: {} prefill and {} decode workers are listed, policy {}",
                router->impl_->model.name, config.prefill_workers.size(),
                config.decode_workers.size(), config.policy);
   return router;

@@ -9,8 +9,10 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -112,7 +114,9 @@ class Cluster:
     def __exit__(self, exc_type, exc, traceback) -> None:
         if exc_type is None:
             self.stop()
+            shutil.rmtree(self.log_dir, ignore_errors=True)
         else:
+            print(f"the processes' logs are in {self.log_dir}", file=sys.stderr)
             self.kill()
 
     def start_worker(self, role: str, index: int, listen: str = "127.0.0.1:0") -> Process:
