@@ -306,7 +306,7 @@ TEST_F(DecoderTest, PagesStayInQuarantineUntilTheLandingHasEnded) {
   decoder_->Cancel(1, absl::CancelledError("client left"));
   EXPECT_THAT(stream_->Wait(), StatusIs(absl::StatusCode::kCancelled));
   WaitFor([&] { return decoder_->load().cache.pages_quarantine == 1; });
-  EXPECT_TRUE(receiver_.aborted());
+  WaitFor([&] { return receiver_.aborted(); });
   EXPECT_EQ(decoder_->load().cache.pages_free, 7);
   receiver_.EndLanding(absl::CancelledError("fenced"));
   WaitFor([&] { return decoder_->load().cache.pages_free == 8; });
@@ -397,7 +397,7 @@ TEST_F(DecoderTest, AHandOffWithoutProgressIsGivenUp) {
   EXPECT_THAT(stream_->Wait(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("at 1000 bytes")));
   EXPECT_EQ(stream_->leg(), Leg::kTransfer);
-  EXPECT_TRUE(receiver_.aborted());
+  WaitFor([&] { return receiver_.aborted(); });
 }
 
 TEST_F(DecoderTest, APrefillWorkerThatStandsStillIsGivenUp) {
