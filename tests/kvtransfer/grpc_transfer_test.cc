@@ -1,5 +1,4 @@
 #include <future>
-#include <list>
 
 #include "baton/v1/transfer.grpc.pb.h"
 #include "common/rpc/channel.h"
@@ -7,11 +6,11 @@
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/grpc/limits.h"
 #include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/grpc/transfer_service.h"
 #include "tests/kvtransfer/live_handoff.h"
+#include "tests/kvtransfer/transport_cases.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/status_matchers.h"
 
@@ -20,7 +19,6 @@
 namespace baton::kvtransfer {
 namespace {
 
-using ::baton::testing::FlashLayout;
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -64,49 +62,15 @@ struct Server {
 
 TEST(GrpcTransferTest, MovesEveryByteOfManyHandoffs) {
   Server server;
-  std::list<LiveHandoff> runs;
   auto sender = MakeSender({}, MakeGrpcTransport());
-  for (uint64_t i = 0; i < 4; ++i) {
-    LiveHandoff& run =
-        runs.emplace_back(Handoff::Options{.layout = FlashLayout(),
-                                           .key = Key(i),
-                                           .tokens = static_cast<int64_t>(130 + 257 * i),
-                                           .seed = i,
-                                           .endpoint = server.endpoint()});
-    run.Expect(*server.receiver);
-    run.Open(*sender);
-  }
-  for (LiveHandoff& run : runs) run.handoff.Advance(*sender, 130);
-  for (LiveHandoff& run : runs) run.handoff.Finish(*sender);
-  for (LiveHandoff& run : runs) {
-    EXPECT_THAT(run.Sent(), Optional(IsOk()));
-    EXPECT_THAT(run.Received(), Optional(IsOk()));
-    EXPECT_EQ(run.handoff.Problem(), "");
-  }
+  MoveManyHandoffs(*sender, *server.receiver, server.endpoint(), [](uint64_t i) { return Key(i); });
 }
 
 TEST(GrpcTransferTest, SurvivesFaults) {
   Server server;
-  std::list<LiveHandoff> runs;
-  const FaultRates rates = {.delay = 0.1,
-                            .reorder = 0.1,
-                            .duplicate = 0.1,
-                            .corrupt = 0.1,
-                            .max_duration = std::chrono::milliseconds(5)};
-  auto sender = MakeSender({.frame_bytes = 1000, .resends = 10},
-                           WithFaults(MakeGrpcTransport(), RandomFaults(rates, 5)));
-  for (uint64_t i = 0; i < 5; ++i) {
-    LiveHandoff& run = runs.emplace_back(
-        Handoff::Options{.key = Key(i), .tokens = 3000, .seed = i, .endpoint = server.endpoint()});
-    run.Expect(*server.receiver);
-    run.Open(*sender);
-    run.handoff.Finish(*sender);
-  }
-  for (LiveHandoff& run : runs) {
-    EXPECT_THAT(run.Sent(), Optional(IsOk()));
-    EXPECT_THAT(run.Received(), Optional(IsOk()));
-    EXPECT_EQ(run.handoff.Problem(), "");
-  }
+  auto sender = MakeFaultySender(MakeGrpcTransport());
+  MoveHandoffsThroughFaults(*sender, *server.receiver, server.endpoint(),
+                            [](uint64_t i) { return Key(i); });
   EXPECT_GT(sender->stats().frames_resent, 0u);
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <fstream>
-#include <list>
 #include <sstream>
 #include <thread>
 
@@ -13,17 +12,16 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/shm/arena.h"
 #include "kvtransfer/shm/shm_service.h"
 #include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/shm/wire.h"
 #include "tests/kvtransfer/live_handoff.h"
+#include "tests/kvtransfer/transport_cases.h"
 
 namespace baton::kvtransfer {
 namespace {
 
-using ::baton::testing::FlashLayout;
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -78,51 +76,16 @@ std::string FileText(const std::string& path) {
 
 TEST(ShmTransportTest, MovesEveryByteOfManyHandoffs) {
   Server server;
-  std::list<LiveHandoff> runs;
   auto sender = MakeSender({}, NewTransport());
-  for (uint64_t i = 0; i < 4; ++i) {
-    LiveHandoff& run =
-        runs.emplace_back(Handoff::Options{.layout = FlashLayout(),
-                                           .key = Key(i, server.incarnation),
-                                           .tokens = static_cast<int64_t>(130 + 257 * i),
-                                           .seed = i,
-                                           .endpoint = server.endpoint()});
-    run.Expect(*server.receiver);
-    run.Open(*sender);
-  }
-  for (LiveHandoff& run : runs) run.handoff.Advance(*sender, 130);
-  for (LiveHandoff& run : runs) run.handoff.Finish(*sender);
-  for (LiveHandoff& run : runs) {
-    EXPECT_THAT(run.Sent(), Optional(IsOk()));
-    EXPECT_THAT(run.Received(), Optional(IsOk()));
-    EXPECT_EQ(run.handoff.Problem(), "");
-  }
+  MoveManyHandoffs(*sender, *server.receiver, server.endpoint(),
+                   [&](uint64_t i) { return Key(i, server.incarnation); });
 }
 
 TEST(ShmTransportTest, SurvivesFaults) {
   Server server;
-  std::list<LiveHandoff> runs;
-  const FaultRates rates = {.delay = 0.1,
-                            .reorder = 0.1,
-                            .duplicate = 0.1,
-                            .corrupt = 0.1,
-                            .max_duration = std::chrono::milliseconds(5)};
-  auto sender = MakeSender({.frame_bytes = 1000, .resends = 10},
-                           WithFaults(NewTransport(), RandomFaults(rates, 5)));
-  for (uint64_t i = 0; i < 5; ++i) {
-    LiveHandoff& run = runs.emplace_back(Handoff::Options{.key = Key(i, server.incarnation),
-                                                          .tokens = 3000,
-                                                          .seed = i,
-                                                          .endpoint = server.endpoint()});
-    run.Expect(*server.receiver);
-    run.Open(*sender);
-    run.handoff.Finish(*sender);
-  }
-  for (LiveHandoff& run : runs) {
-    EXPECT_THAT(run.Sent(), Optional(IsOk()));
-    EXPECT_THAT(run.Received(), Optional(IsOk()));
-    EXPECT_EQ(run.handoff.Problem(), "");
-  }
+  auto sender = MakeFaultySender(NewTransport());
+  MoveHandoffsThroughFaults(*sender, *server.receiver, server.endpoint(),
+                            [&](uint64_t i) { return Key(i, server.incarnation); });
   EXPECT_GT(server.receiver->stats().frames_by_verdict[2], 0u);
 }
 
