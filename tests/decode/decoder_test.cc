@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/small_engine.h"
 #include "tests/testing/status_matchers.h"
 
 // The decoder with a real engine between a prefill worker and a transport that do what the test
@@ -185,19 +186,6 @@ class FakeStream final : public TokenStream {
 
 class DecoderTest : public ::testing::Test {
  protected:
-  static engine::Engine& SharedEngine() {
-    static engine::Engine* const engine = [] {
-      engine::EngineOptions options;
-      options.model_dir = BATON_SOURCE_DIR "/models/needle-17m";
-      options.cache = {.page_tokens = 128, .pages = 8, .slots = 2};
-      options.forward.threads = 1;
-      auto created = engine::Engine::Create(options);
-      EXPECT_THAT(created, IsOk());
-      return created->release();
-    }();
-    return *engine;
-  }
-
   DecoderTest() {
     DecoderOptions options;
     options.admission = {.waiting = 8, .waiting_per_prefill = 2};
@@ -208,7 +196,8 @@ class DecoderTest : public ::testing::Test {
     options.queue_timeout = std::chrono::seconds(100);
     options.handoff_timeout = std::chrono::seconds(10);
     options.clock = &clock_;
-    decoder_ = std::make_unique<Decoder>(options, SharedEngine(), receiver_, client_, metrics_);
+    decoder_ =
+        std::make_unique<Decoder>(options, testing::SmallEngine(), receiver_, client_, metrics_);
   }
 
   ~DecoderTest() override {
@@ -216,8 +205,9 @@ class DecoderTest : public ::testing::Test {
       client_.call(i)->End(absl::CancelledError("test is over"));
     while (receiver_.expecting()) receiver_.EndLanding(absl::CancelledError("test is over"));
     decoder_->Stop(absl::UnavailableError("test is over"));
-    EXPECT_THAT(SharedEngine().AuditCache(), IsOk());
-    EXPECT_EQ(SharedEngine().usage().pages_free, SharedEngine().usage().pages_total);
+    EXPECT_THAT(testing::SmallEngine().AuditCache(), IsOk());
+    EXPECT_EQ(testing::SmallEngine().usage().pages_free,
+              testing::SmallEngine().usage().pages_total);
   }
 
   struct Asked {

@@ -4,14 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "baton/v1/inference.grpc.pb.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/convert.h"
-#include "common/rpc/status.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/handoff_records.h"
 #include "tests/integration/prompts.h"
+#include "tests/integration/router_client.h"
 #include "tests/testing/cluster.h"
 
 // The second turn of a conversation computes and moves what is new, says what it would have said
@@ -20,6 +16,7 @@
 namespace baton {
 namespace {
 
+using ::baton::testing::AskRouter;
 using ::baton::testing::Cluster;
 using ::baton::testing::ClusterOptions;
 using ::baton::testing::Endless;
@@ -41,28 +38,6 @@ ClusterOptions Caching() {
   };
   options.tune_decode = [](int, decode::DecodeConfig& config) { config.engine.prefix_cache = 100; };
   return options;
-}
-
-// Inference.Generate of the router, with token ids.
-Outcome Ask(Cluster& cluster, const std::vector<int32_t>& prompt, const SamplingParams& sampling) {
-  const auto stub = v1::Inference::NewStub(rpc::MakeChannel(
-      absl::StrCat("127.0.0.1:", cluster.router().ports().grpc), rpc::ChannelKind::kControl));
-  v1::GenerateRequest request;
-  request.mutable_token_ids()->mutable_ids()->Add(prompt.begin(), prompt.end());
-  *request.mutable_sampling() = rpc::SamplingToProto(sampling);
-  grpc::ClientContext context;
-  rpc::SetTimeout(context, testing::kPatience);
-  const auto reader = stub->Generate(&context, request);
-  Outcome outcome;
-  v1::GenerateResponse response;
-  while (reader->Read(&response)) {
-    outcome.tokens.insert(outcome.tokens.end(), response.token_ids().begin(),
-                          response.token_ids().end());
-    if (response.has_usage()) outcome.usage = response.usage();
-    if (response.has_served_by()) outcome.served_by = response.served_by();
-  }
-  outcome.status = rpc::FromGrpc(reader->Finish());
-  return outcome;
 }
 
 std::vector<int32_t> Followed(std::vector<int32_t> tokens, const std::vector<int32_t>& by) {
@@ -96,7 +71,7 @@ TEST(PrefixCacheTest, ASecondTurnComputesAndMovesWhatIsNew) {
   const std::vector<int32_t> first_prompt = Text(4500);
   const auto timed = [&](const std::vector<int32_t>& prompt) {
     const auto start = std::chrono::steady_clock::now();
-    Outcome outcome = Ask(*cluster, prompt, Endless(12));
+    Outcome outcome = AskRouter(*cluster, prompt, Endless(12));
     const std::chrono::duration<double, std::milli> taken =
         std::chrono::steady_clock::now() - start;
     std::printf("%zu tokens: %u cached, %llu bytes handed over, prefill %llu us, %.0f ms in all\n",

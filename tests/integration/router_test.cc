@@ -5,13 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "baton/v1/inference.grpc.pb.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/convert.h"
-#include "common/rpc/status.h"
 #include "gtest/gtest.h"
 #include "tests/integration/prompts.h"
+#include "tests/integration/router_client.h"
 #include "tests/testing/cluster.h"
 
 // Clients speak to the router, which pairs the workers and tries again elsewhere.
@@ -28,26 +24,8 @@ using ::baton::testing::Greedy;
 using ::baton::testing::IsOk;
 using ::baton::testing::Outcome;
 
-// Inference.Generate with token ids.
 Outcome Ask(Cluster& cluster, const golden::GoldenCase& golden) {
-  const auto stub = v1::Inference::NewStub(rpc::MakeChannel(
-      absl::StrCat("127.0.0.1:", cluster.router().ports().grpc), rpc::ChannelKind::kControl));
-  v1::GenerateRequest request;
-  request.mutable_token_ids()->mutable_ids()->Add(golden.ids.begin(), golden.ids.end());
-  *request.mutable_sampling() =
-      rpc::SamplingToProto(Greedy(static_cast<uint32_t>(golden.out.size())));
-  grpc::ClientContext context;
-  rpc::SetTimeout(context, testing::kPatience);
-  const auto reader = stub->Generate(&context, request);
-  Outcome outcome;
-  v1::GenerateResponse response;
-  while (reader->Read(&response)) {
-    outcome.tokens.insert(outcome.tokens.end(), response.token_ids().begin(),
-                          response.token_ids().end());
-    if (response.has_served_by()) outcome.served_by = response.served_by();
-  }
-  outcome.status = rpc::FromGrpc(reader->Finish());
-  return outcome;
+  return testing::AskRouter(cluster, golden.ids, Greedy(static_cast<uint32_t>(golden.out.size())));
 }
 
 TEST(RouterTest, ConcurrentClientsGetTheReferencesAnswersFromAllWorkers) {

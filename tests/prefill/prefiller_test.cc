@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/small_engine.h"
 #include "tests/testing/status_matchers.h"
 
 // The prefiller with a real engine between a decode worker and a sender that do what the test says,
@@ -104,19 +105,6 @@ class FakeSender final : public kvtransfer::Sender {
 
 class PrefillerTest : public ::testing::Test {
  protected:
-  static engine::Engine& SharedEngine() {
-    static engine::Engine* const engine = [] {
-      engine::EngineOptions options;
-      options.model_dir = BATON_SOURCE_DIR "/models/needle-17m";
-      options.cache = {.page_tokens = 128, .pages = 8, .slots = 2};
-      options.forward.threads = 1;
-      auto created = engine::Engine::Create(options);
-      EXPECT_THAT(created, IsOk());
-      return created->release();
-    }();
-    return *engine;
-  }
-
   PrefillerTest() {
     PrefillerOptions options;
     options.start = {.queue = 8, .ungranted_pages = 8, .ungranted_sequences = 2};
@@ -124,14 +112,15 @@ class PrefillerTest : public ::testing::Test {
     options.grant_timeout = std::chrono::seconds(60);
     options.handoff_timeout = std::chrono::seconds(30);
     options.clock = &clock_;
-    prefiller_ = std::make_unique<Prefiller>(options, SharedEngine(), sender_, metrics_);
+    prefiller_ = std::make_unique<Prefiller>(options, testing::SmallEngine(), sender_, metrics_);
   }
 
   ~PrefillerTest() override {
     if (sender_.open()) sender_.EndTransfer(absl::CancelledError("test is over"));
     prefiller_->Stop(absl::UnavailableError("test is over"));
-    EXPECT_THAT(SharedEngine().AuditCache(), IsOk());
-    EXPECT_EQ(SharedEngine().usage().pages_free, SharedEngine().usage().pages_total);
+    EXPECT_THAT(testing::SmallEngine().AuditCache(), IsOk());
+    EXPECT_EQ(testing::SmallEngine().usage().pages_free,
+              testing::SmallEngine().usage().pages_total);
   }
 
   Prefiller::RunId Submit(std::shared_ptr<FakeStream> stream, size_t tokens = 100) {
