@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "decode/decoder.h"
 #include "engine/cache/page_census.h"
+#include "engine/cache_occupancy.h"
 #include "engine/growth_policy.h"
 #include "spdlog/spdlog.h"
 
@@ -158,13 +159,8 @@ void Decoder::AddLocalChunks(std::vector<engine::StepItem>& items) {
 
 void Decoder::Publish() {
   WorkerLoad load;
-  const engine::CacheUsage usage = engine_.usage();
-  load.cache.pages_total = usage.pages_total;
-  load.cache.pages_free = usage.pages_free;
-  load.cache.pages_prefix = usage.pages_prefix;
-  load.cache.slots_total = usage.slots_total;
-  load.cache.slots_free = usage.slots_free;
-  engine::PageCensus census(usage.pages_total);
+  load.cache = engine::OccupancyOf(engine_.usage());
+  engine::PageCensus census(load.cache.pages_total);
   for (const auto& [id, request] : requests_) {
     const Phase phase = request->state.phase();
     if (phase == Phase::kRunning) ++load.running;

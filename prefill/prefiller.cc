@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/status_macros.h"
 #include "engine/cache/page_census.h"
+#include "engine/cache_occupancy.h"
 #include "kvtransfer/handoff_records.h"
 #include "spdlog/spdlog.h"
 
@@ -335,13 +336,8 @@ void Prefiller::Stop(const absl::Status& why) {
 
 void Prefiller::Publish() {
   WorkerLoad load;
-  const engine::CacheUsage usage = engine_.usage();
-  load.cache.pages_total = usage.pages_total;
-  load.cache.pages_free = usage.pages_free;
-  load.cache.pages_prefix = usage.pages_prefix;
-  load.cache.slots_total = usage.slots_total;
-  load.cache.slots_free = usage.slots_free;
-  engine::PageCensus census(usage.pages_total);
+  load.cache = engine::OccupancyOf(engine_.usage());
+  engine::PageCensus census(load.cache.pages_total);
   for (const auto& [id, run] : runs_) {
     if (run->sequence == nullptr) continue;
     const int64_t pages = census.Count(run->sequence->page_ids());

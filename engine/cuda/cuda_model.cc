@@ -32,10 +32,6 @@ int64_t GroupedScratchBytes(const Weights& weights) {
   return bytes;
 }
 
-int TopK(const ModelConfig& config, const ForwardOptions& options) {
-  return options.index_topk > 0 ? options.index_topk : config.index_topk;
-}
-
 int64_t Entries(const ModelConfig& config, int ratio) {
   return config.max_position_embeddings / ratio;
 }
@@ -73,7 +69,7 @@ absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
                                                       const ForwardOptions& options,
                                                       const Weights& weights) {
   Carver counting;
-  Scratch(config, TopK(config, options), GroupedScratchBytes(weights), counting);
+  Scratch(config, options.TopkFor(config), GroupedScratchBytes(weights), counting);
   constexpr int64_t kRopeBytes = kernels::kRopeDim * int64_t{sizeof(float)};
   auto scratch = DeviceBuffer::Allocate(counting.used());
   auto csa_rope = DeviceBuffer::Allocate(Entries(config, ModelConfig::kCsaRatio) * kRopeBytes);

@@ -104,7 +104,7 @@ ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserve
   compress_rope.Fill(pass.positions, compress_rows);
   return {.config = config,
           .numerics = options.numerics,
-          .index_topk = options.index_topk > 0 ? options.index_topk : config.index_topk,
+          .index_topk = options.TopkFor(config),
           .pool = pool,
           .compress_rope_table = compress_rope,
           .scratch = scratch,

@@ -23,6 +23,10 @@ struct ForwardOptions {
   Numerics numerics = Numerics::kReference;
   int index_topk = 0;  // 0: the checkpoint's value
   int threads = 0;     // CPU worker threads; 0: all cores
+
+  int TopkFor(const ModelConfig& config) const {
+    return index_topk > 0 ? index_topk : config.index_topk;
+  }
 };
 
 // Tokens [start, start + tokens.size()) of one sequence. A sequence appears at most once a batch.
@@ -87,9 +91,7 @@ class Model {
 
   const ModelConfig& config() const { return config_; }
   const ForwardOptions& options() const { return options_; }
-  int index_topk() const {
-    return options_.index_topk > 0 ? options_.index_topk : config_.index_topk;
-  }
+  int index_topk() const { return options_.TopkFor(config_); }
 
  private:
   const ModelConfig config_;
