@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/engine/core/small_engine.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/small_engine.h"
 #include "tests/testing/status_matchers.h"
 
 // The decoder with a real engine between a prefill worker and a transport that do what the test

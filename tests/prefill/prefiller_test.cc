@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/engine/core/small_engine.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/small_engine.h"
 #include "tests/testing/status_matchers.h"
 
 // The prefiller with a real engine between a decode worker and a sender that do what the test says,
