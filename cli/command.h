@@ -1,17 +1,35 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace baton::cli {
 
-// A subcommand of `baton`, bound to options of its own.
+// A subcommand of `baton`, bound to options of its own. Its CLI::App is the one table of its flags:
+// parsing, `baton X --help` and shell completion read nothing else.
 struct Command {
   const CLI::App* app = nullptr;      // says whether it was chosen
   std::function<absl::Status()> run;  // after the arguments have been parsed
 };
+
+// What the process exits with.
+enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2 };
+
+// Flags that contradict each other, or a value that only the command can judge: exits with
+// kExitUsage, where any other error exits with kExitFailed.
+absl::Status UsageError(absl::string_view message);
+bool IsUsageError(const absl::Status& status);
+
+// An option whose default is shown in --help.
+template <typename Value>
+CLI::Option* AddOption(CLI::App* command, const std::string& name, Value& value,
+                       const std::string& help) {
+  return command->add_option(name, value, help)->capture_default_str();
+}
 
 // Each adds itself below `app`.
 Command AddImportPrompts(CLI::App& app);

@@ -1,0 +1,36 @@
+#include "cli/command_line.h"
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "common/version.h"
+
+namespace baton::cli {
+
+int RunCommandLine(int argc, const char* const* argv) {
+  CLI::App app("Runs, asks and measures Baton, a prefill/decode disaggregated serving cluster.",
+               "baton");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string(Version()));
+  const std::vector<Command> commands = {
+      AddImportPrompts(app),
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;  // 0: --help and --version
+  }
+
+  for (const Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    const absl::Status status = command.run();
+    if (status.ok()) return kExitOk;
+    std::cerr << "baton " << command.app->get_name() << ": " << status.message() << std::endl;
+    return IsUsageError(status) ? kExitUsage : kExitFailed;
+  }
+  return kExitUsage;  // not reached: require_subcommand
+}
+
+}  // namespace baton::cli
