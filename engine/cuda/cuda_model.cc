@@ -139,6 +139,7 @@ void CudaModel::Append(MatrixView<const T> rows, std::vector<T>& to) {
 
 ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                                  const ForwardObserver& observer) {
+  BATON_CHECK(!observer.explains()) << "only the CPU explains selections";
   result_ = &trunk_;
   trunk_.logits.clear();
   trunk_.streams.clear();

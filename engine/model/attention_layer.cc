@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "engine/model/explain.h"
 #include "kernels/compressor.h"
 #include "kernels/entry_store.h"
 #include "kernels/gemm.h"
@@ -132,10 +133,11 @@ void AttentionLayer::SelectEntries() {
   const int heads = context_.config.index_n_heads;
   const Bf16View q = context_.scratch.index_q.Shape(pass_.rows(), weights.wq_b.rows());
   kernels::Gemm(q_latent_, weights.wq_b, q, context_.pool);
-  kernels::IndexQuery({.q = q, .heads = heads, .rope = rope_, .numerics = context_.numerics},
-                      context_.pool);
   const Bf16View head_weights = context_.scratch.index_weights.Shape(pass_.rows(), heads);
   kernels::Gemm(normed_, weights.weights_proj, head_weights, context_.pool);
+  if (context_.observer.on_index_query) ReportIndexQueries(q, head_weights);
+  kernels::IndexQuery({.q = q, .heads = heads, .rope = rope_, .numerics = context_.numerics},
+                      context_.pool);
   kernels::ScaleIndexWeights(head_weights);
   selected_ = context_.scratch.selected.Shape(pass_.rows(), context_.index_topk);
   std::vector<kernels::IndexSelectParams> sequences;
@@ -150,6 +152,21 @@ void AttentionLayer::SelectEntries() {
   }
   kernels::IndexSelect(sequences, context_.pool);
   if (context_.observer.on_selection) ReportSelection();
+  if (context_.observer.on_scores) {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      ReportScores(sequences[i], cache_.layer(), pass_.first_row + pass_.segments[i].first_row,
+                   context_);
+    }
+  }
+}
+
+void AttentionLayer::ReportIndexQueries(MatrixView<const BFloat16> q,
+                                        MatrixView<const BFloat16> w) const {
+  for (int64_t row = 0; row < pass_.rows(); ++row) {
+    context_.observer.on_index_query(cache_.layer(), pass_.first_row + row,
+                                     {q.Row(row), static_cast<size_t>(q.cols)},
+                                     {w.Row(row), static_cast<size_t>(w.cols)});
+  }
 }
 
 void AttentionLayer::ReportSelection() const {
@@ -185,6 +202,12 @@ void AttentionLayer::Attend() {
     if (selected_) params.selected = selected_.Rows(segment.first_row, segment.rows);
   }
   kernels::SparseAttention(sequences, context_.pool);
+  if (selected_ && context_.observer.on_attention) {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      ReportAttention(sequences[i], cache_.layer(), pass_.first_row + pass_.segments[i].first_row,
+                      context_.observer);
+    }
+  }
 }
 
 void AttentionLayer::WriteWindow() {

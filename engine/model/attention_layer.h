@@ -32,6 +32,8 @@ class AttentionLayer {
   void ProjectQuery();
   void StoreEntries(const CompressorWeights& weights, bool is_index);
   void SelectEntries();
+  void ReportIndexQueries(kernels::MatrixView<const BFloat16> q,
+                          kernels::MatrixView<const BFloat16> w) const;
   void ReportSelection() const;
   void Attend();
   void WriteWindow();

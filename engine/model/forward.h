@@ -7,6 +7,7 @@
 #include "common/base/bf16.h"
 #include "engine/cache/storage.h"
 #include "engine/model/config.h"
+#include "kernels/matrix.h"
 #include "kernels/numeric.h"
 
 // The forward pass over the paged cache: any mix of sequences, any chunking. It is stateless but
@@ -68,6 +69,26 @@ struct ForwardObserver {
   std::function<void(int layer, int64_t first_row, std::span<const BFloat16> streams)> on_layer;
   // Per CSA layer and batch row: the entries the indexer selected, ascending.
   std::function<void(int layer, int64_t row, std::span<const int32_t> entries)> on_selection;
+
+  // The rest explains a selection, on the CPU only: models of other backends refuse it (fatal).
+  // Per CSA layer and sequence of the pass: entries [first_entry, first_entry + pooled.rows) of the
+  // index, [entries, 128], as they were pooled: before norm, rotation, grid and store.
+  std::function<void(int layer, int64_t first_entry, kernels::MatrixView<const BFloat16> pooled)>
+      on_index_entries = nullptr;
+  // Per CSA layer and batch row: the index query [heads * 128] before rotation and grid, and the
+  // weights [heads] before they are scaled.
+  std::function<void(int layer, int64_t row, std::span<const BFloat16> q,
+                     std::span<const BFloat16> w)>
+      on_index_query = nullptr;
+  // Per CSA layer and batch row: the score of every entry that the row sees. They are computed once
+  // more for this, so it is meant for batches of few rows; so is what follows.
+  std::function<void(int layer, int64_t row, std::span<const float> scores)> on_scores = nullptr;
+  // Per CSA layer and batch row: shares[h, i] is what part of head h's attention, sink included,
+  // goes to the i-th selected entry.
+  std::function<void(int layer, int64_t row, kernels::MatrixView<const float> shares)>
+      on_attention = nullptr;
+
+  bool explains() const { return on_index_entries || on_index_query || on_scores || on_attention; }
 };
 
 // A checkpoint loaded by a backend (backend.h). Its cache must come from the same backend.
