@@ -53,6 +53,15 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, const ModelConfig& 
   return absl::OkStatus();
 }
 
+absl::StatusOr<Checkpoint> OpenCheckpoint(const EngineOptions& options) {
+  if (options.dummy_weights) return Checkpoint::OpenDummy(options.model_dir, options.num_layers);
+  if (options.num_layers > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_layers is ", options.num_layers, ", only dummy weights can do with fewer layers"));
+  }
+  return Checkpoint::Open(options.model_dir);
+}
+
 const char* NumericsName(Numerics numerics) {
   return numerics == Numerics::kReference ? "reference" : "exact";
 }
@@ -103,7 +112,7 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
-  BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
+  BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options));
   const ModelConfig& config = checkpoint.config();
   BATON_RETURN_IF_ERROR(CheckOptions(options, config));
   BATON_ASSIGN_OR_RETURN(const CacheGeometry geometry, MakeCacheGeometry(config, options.cache));

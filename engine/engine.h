@@ -22,6 +22,8 @@ namespace baton::engine {
 
 struct EngineOptions {
   std::string model_dir;
+  bool dummy_weights = false;  // random ones in the shape of the config.json: Checkpoint::OpenDummy
+  int num_layers = 0;          // of the trunk, for dummy weights; 0: all
   std::string device = "cpu";  // one of BackendNames()
   CacheOptions cache;
   ForwardOptions forward;

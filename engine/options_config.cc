@@ -38,6 +38,16 @@ absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
 void BindOptions(OptionsConfig& config, ConfigParser& parser) {
   parser.Group("Model");
   parser.Add("model-dir", &config.model_dir, "directory of the checkpoint").Required();
+  parser
+      .Add(
+          "load-format", &config.load_format,
+          "safetensors: the directory's weights; dummy: random ones, of which only the speed means "
+          "something")
+      .OneOf({"safetensors", "dummy"});
+  parser
+      .Add("num-layers", &config.num_layers,
+           "with dummy weights: the first so many layers and the MTP block; 0: all")
+      .Range(0, 1024);
   parser.Add("device", &config.device, "what computes").OneOf(BackendNames());
   parser
       .Add("numerics", &config.numerics,
@@ -87,6 +97,8 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   EngineOptions options;
   options.device = config.device;
   options.model_dir = config.model_dir;
+  options.dummy_weights = config.load_format == "dummy";
+  options.num_layers = config.num_layers;
   options.cache.page_tokens = config.page_tokens;
   options.cache.pages = config.pages;
   options.cache.slots = config.slots;

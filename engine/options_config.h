@@ -15,6 +15,8 @@ namespace baton::engine {
 struct OptionsConfig {
   // Affects behaviour: must be equal on workers that exchange caches (but for draft_tokens).
   std::string model_dir{};
+  std::string load_format = "safetensors";
+  int num_layers = 0;  // 0: all
   std::string numerics = "reference";
   int index_topk = 0;  // 0: the checkpoint's value
   std::string kv_cache_dtype = "bf16";

@@ -57,21 +57,51 @@ absl::StatusOr<ShardMap> ParseIndex(absl::string_view text) {
   return shards;
 }
 
+// Leaves the first `layers` layers of the trunk in a config that has been found valid.
+void KeepLayers(Json& config, int layers) {
+  Json& ratios = config["compress_ratios"];
+  const auto trunk = config["num_hidden_layers"].get<std::ptrdiff_t>();
+  ratios.erase(ratios.begin() + layers, ratios.begin() + trunk);
+  config["num_hidden_layers"] = layers;
+  config["num_hash_layers"] = std::min(layers, config["num_hash_layers"].get<int>());
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& directory) {
   Checkpoint checkpoint;
-  const std::string config_path = absl::StrCat(directory, "/config.json");
-  BATON_ASSIGN_OR_RETURN(const std::string config_text, ReadText(config_path));
-  absl::StatusOr<ModelConfig> config = ParseModelConfig(config_text);
-  BATON_RETURN_IF_ERROR(config.status()) << config_path;
-  checkpoint.config_ = *std::move(config);
-  BATON_ASSIGN_OR_RETURN(const Json document, ParseUntrustedJson(config_text, kMaxJsonDepth));
-  checkpoint.canonical_config_ = document.dump();
-
+  BATON_RETURN_IF_ERROR(checkpoint.ReadConfig(directory, /*layers=*/0));
   BATON_RETURN_IF_ERROR(checkpoint.AddShards(directory)) << directory;
   BATON_RETURN_IF_ERROR(CheckTensors(checkpoint.config_, checkpoint.tensors_)) << directory;
   return checkpoint;
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::OpenDummy(const std::string& directory, int layers) {
+  Checkpoint checkpoint;
+  BATON_RETURN_IF_ERROR(checkpoint.ReadConfig(directory, layers));
+  checkpoint.dummy_ = std::make_unique<DummyWeights>(checkpoint.config_);
+  checkpoint.tensors_ = checkpoint.dummy_->tensors();
+  return checkpoint;
+}
+
+absl::Status Checkpoint::ReadConfig(const std::string& directory, int layers) {
+  const std::string path = absl::StrCat(directory, "/config.json");
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
+  BATON_RETURN_IF_ERROR(config.status()) << path;
+  BATON_ASSIGN_OR_RETURN(Json document, ParseUntrustedJson(text, kMaxJsonDepth));
+  if (layers > config->num_hidden_layers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", layers, " layers are asked for, it has ", config->num_hidden_layers));
+  }
+  if (layers > 0) {
+    KeepLayers(document, layers);
+    config = ParseModelConfig(document.dump());
+    BATON_RETURN_IF_ERROR(config.status()) << path;
+  }
+  config_ = *std::move(config);
+  canonical_config_ = document.dump();
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::AddShards(const std::string& directory) {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/model/config.h"
+#include "engine/model/dummy_weights.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/schema.h"
 
@@ -18,6 +20,10 @@ class Checkpoint {
   // fit each other. Shards must lie in `directory` itself (symbolic links there are followed).
   static absl::StatusOr<Checkpoint> Open(const std::string& directory);
 
+  // Of the directory only config.json, and weights of no meaning (dummy_weights.h). `layers`: the
+  // first so many of the trunk, with the MTP block; 0: all. InvalidArgument if there are fewer.
+  static absl::StatusOr<Checkpoint> OpenDummy(const std::string& directory, int layers);
+
   const ModelConfig& config() const { return config_; }
   const TensorMap& tensors() const { return tensors_; }     // views, valid as long as this object
   const TensorView& tensor(const std::string& name) const;  // must exist
@@ -30,12 +36,15 @@ class Checkpoint {
  private:
   Checkpoint() = default;
 
+  // `layers` as in OpenDummy.
+  absl::Status ReadConfig(const std::string& directory, int layers);
   absl::Status AddShards(const std::string& directory);
   absl::Status AddShard(const std::string& path, const std::vector<std::string>& names);
 
   ModelConfig config_;
   std::string canonical_config_;  // config.json with sorted keys and no white space
   std::vector<SafetensorsFile> files_;
+  std::unique_ptr<const DummyWeights> dummy_;  // instead of files
   TensorMap tensors_;
 };
 
