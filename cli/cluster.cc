@@ -1,0 +1,176 @@
+#include "cli/cluster.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/http_client.h"
+#include "common/status_macros.h"
+
+namespace baton::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kHealthPoll = std::chrono::milliseconds(50);
+
+bool Has(const std::vector<std::string>& flags, absl::string_view name) {
+  for (const std::string& flag : flags) {
+    if (absl::StartsWith(flag, absl::StrCat("--", name, "="))) return true;
+  }
+  return false;
+}
+
+// Beside this program; in an unpacked archive programs are in lib/, what starts them in bin/.
+fs::path Binary(const ClusterOptions& options, const std::string& role) {
+  const fs::path folder = options.binaries.empty() ? OwnFolder() : options.binaries;
+  const fs::path beside = folder / absl::StrCat("baton-", role);
+  const fs::path packaged = folder / "../bin" / absl::StrCat("baton-", role);
+  return !fs::exists(beside) && fs::exists(packaged) ? packaged : beside;
+}
+
+ProcessSpec Spec(const ClusterOptions& options, const std::string& role, const std::string& name,
+                 std::vector<std::string> flags, std::vector<std::string> listens) {
+  for (const std::string& listen : listens) {
+    if (!Has(flags, listen)) flags.push_back(absl::StrCat("--", listen, "=127.0.0.1:0"));
+  }
+  if (!Has(flags, "model-dir")) flags.push_back(absl::StrCat("--model-dir=", options.model_dir));
+  return {.name = name,
+          .role = role,
+          .binary = Binary(options, role),
+          .flags = std::move(flags),
+          .log_path = options.log_dir / absl::StrCat(name, ".log")};
+}
+
+std::vector<ProcessSpec> WorkerSpecs(const ClusterOptions& options) {
+  std::vector<ProcessSpec> specs;
+  const auto add = [&](const std::string& role, int count, const std::vector<std::string>& own) {
+    std::vector<std::string> flags = options.worker_flags;
+    flags.insert(flags.end(), own.begin(), own.end());
+    for (int i = 0; i < count; ++i) {
+      specs.push_back(
+          Spec(options, role, absl::StrCat(role, "-", i), flags, {"listen", "metrics-listen"}));
+    }
+  };
+  add("prefill", options.prefill, options.prefill_flags);
+  add("decode", options.decode, options.decode_flags);
+  return specs;
+}
+
+}  // namespace
+
+fs::path OwnFolder() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options,
+                                                        const std::function<bool()>& cancelled) {
+  std::unique_ptr<Cluster> cluster(new Cluster(std::move(options)));
+  BATON_RETURN_IF_ERROR(cluster->StartAll(cancelled));
+  return cluster;
+}
+
+Cluster::~Cluster() = default;
+
+absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
+  for (ProcessSpec& spec : WorkerSpecs(options_)) {
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Process> worker, Process::Start(std::move(spec)));
+    processes_.push_back(std::move(worker));
+  }
+  std::vector<std::string> prefill, decode;
+  for (const std::unique_ptr<Process>& worker : processes_) {
+    BATON_RETURN_IF_ERROR(worker->AwaitAddresses(options_.start_timeout, cancelled));
+    (worker->spec().role == "prefill" ? prefill : decode).push_back(worker->address("grpc"));
+  }
+  std::vector<std::string> flags = options_.router_flags;
+  flags.push_back(absl::StrCat("--prefill-workers=", absl::StrJoin(prefill, ",")));
+  flags.push_back(absl::StrCat("--decode-workers=", absl::StrJoin(decode, ",")));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Process> router,
+                         Process::Start(Spec(options_, "router", "router", std::move(flags),
+                                             {"listen", "grpc-listen", "metrics-listen"})));
+  processes_.push_back(std::move(router));
+  BATON_RETURN_IF_ERROR(processes_.back()->AwaitAddresses(options_.start_timeout, cancelled));
+  return WaitReady(cancelled);
+}
+
+absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
+  const auto deadline = std::chrono::steady_clock::now() + options_.start_timeout;
+  BATON_ASSIGN_OR_RETURN(Url address, ParseUrl(url()));
+  HttpClient client(std::move(address), {.silence = std::chrono::seconds(5)});
+  while (true) {
+    const absl::StatusOr<HttpResponse> health = client.Get("/health");
+    if (health.ok() && health->ok()) return absl::OkStatus();
+    if (cancelled && cancelled()) return absl::CancelledError("interrupted");
+    for (const std::unique_ptr<Process>& process : processes_) {
+      if (process->Running()) continue;
+      return absl::UnavailableError(absl::StrCat(process->spec().name, " ended, ",
+                                                 process->HowItEnded(), "; the end of its log:\n",
+                                                 process->LogEnd()));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the router finds no workers: ", health.ok() ? health->body : health.status().message()));
+    }
+    std::this_thread::sleep_for(kHealthPoll);
+  }
+}
+
+std::string Cluster::url() const {
+  return absl::StrCat("http://", processes_.back()->address("http"));
+}
+
+std::vector<std::string> Cluster::metrics_addresses() const {
+  std::vector<std::string> addresses;
+  for (const std::unique_ptr<Process>& process : processes_) {
+    addresses.push_back(process->address("metrics"));
+  }
+  return addresses;
+}
+
+absl::Status Cluster::Restart(Process& process) {
+  for (std::unique_ptr<Process>& slot : processes_) {
+    if (slot.get() != &process) continue;
+    ProcessSpec spec = process.spec();
+    const auto keep = [&](const std::string& flag, const std::string& kind) {
+      const std::string prefix = absl::StrCat("--", flag, "=");
+      for (std::string& given : spec.flags) {
+        if (absl::StartsWith(given, prefix) && !process.address(kind).empty()) {
+          given = absl::StrCat(prefix, process.address(kind));
+        }
+      }
+    };
+    keep("listen", process.spec().role == "router" ? "http" : "grpc");
+    keep("metrics-listen", "metrics");
+    if (process.spec().role == "router") keep("grpc-listen", "grpc");
+    BATON_ASSIGN_OR_RETURN(slot, Process::Start(std::move(spec)));
+    return slot->AwaitAddresses(options_.start_timeout, nullptr);
+  }
+  return absl::NotFoundError("not a process of this cluster");
+}
+
+absl::Status Cluster::Stop() {
+  std::vector<std::string> problems;
+  const auto finish = [&](Process& process) {
+    if (!process.WaitFor(options_.stop_timeout)) {
+      process.Kill();
+      problems.push_back(absl::StrCat(process.spec().name, " did not stop within ",
+                                      options_.stop_timeout.count(), " s and was killed"));
+    } else if (!process.ended_well()) {
+      problems.push_back(absl::StrCat(process.spec().name, ": ", process.HowItEnded()));
+    }
+  };
+  if (!processes_.empty()) {
+    processes_.back()->Drain();
+    finish(*processes_.back());
+    processes_.pop_back();
+  }
+  for (const std::unique_ptr<Process>& worker : processes_) worker->Drain();
+  for (const std::unique_ptr<Process>& worker : processes_) finish(*worker);
+  processes_.clear();
+  return problems.empty() ? absl::OkStatus() : absl::InternalError(absl::StrJoin(problems, "; "));
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/process.h"
+
+namespace baton::cli {
+
+struct ClusterOptions {
+  std::filesystem::path binaries = {};  // empty: where this program is
+  std::string model_dir = {};
+  int prefill = 1;  // workers of each role; 0 prefill workers: decode workers prefill by themselves
+  int decode = 1;
+  std::vector<std::string> worker_flags = {};  // of both roles, "--pages=64"
+  std::vector<std::string> prefill_flags = {};
+  std::vector<std::string> decode_flags = {};
+  std::vector<std::string> router_flags = {};
+  std::filesystem::path log_dir = {};  // must exist; one file a process
+  std::chrono::seconds start_timeout{120};
+  std::chrono::seconds stop_timeout{60};
+};
+
+// A router and its workers as processes of this machine. Unless flags say otherwise the kernel
+// chooses every port, and only this machine is served. Not thread-safe.
+class Cluster {
+ public:
+  // Returns when the router answers /health with 200. An error, with the end of a log, when a
+  // process does not start; then none is left. `cancelled`, asked while it waits, may end it.
+  static absl::StatusOr<std::unique_ptr<Cluster>> Start(
+      ClusterOptions options, const std::function<bool()>& cancelled = nullptr);
+  // Kills what still runs.
+  ~Cluster();
+
+  std::string url() const;  // of the HTTP API
+  // Workers first, the router last.
+  const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
+  // Host:port of each process's /metrics.
+  std::vector<std::string> metrics_addresses() const;
+
+  // Starts a process that has ended again, with the addresses that others know it by.
+  absl::Status Restart(Process& process);
+
+  // Drains the router, then all workers at once; kills what does not stop in time. An error names
+  // those that were killed or did not exit with 0.
+  absl::Status Stop();
+
+ private:
+  explicit Cluster(ClusterOptions options) : options_(std::move(options)) {}
+  absl::Status StartAll(const std::function<bool()>& cancelled);
+  absl::Status WaitReady(const std::function<bool()>& cancelled);
+
+  const ClusterOptions options_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+// The folder of this program's executable.
+std::filesystem::path OwnFolder();
+
+}  // namespace baton::cli

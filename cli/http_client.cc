@@ -1,0 +1,211 @@
+#include "cli/http_client.h"
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "boost/asio/connect.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/beast/core.hpp"
+#include "boost/beast/http.hpp"
+#include "cli/event_stream.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::cli {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using boost::system::error_code;
+
+constexpr auto kCancelCheck = std::chrono::milliseconds(50);
+constexpr int64_t kMaxHeaderBytes = 64 << 10;
+constexpr size_t kReadBytes = 16 << 10;
+
+}  // namespace
+
+std::string Url::ToString() const {
+  const bool ipv6 = absl::StrContains(host, ':');
+  return absl::StrCat("http://", ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port, path);
+}
+
+absl::StatusOr<Url> ParseUrl(absl::string_view text) {
+  absl::string_view rest = text;
+  if (!absl::ConsumePrefix(&rest, "http://") && absl::StrContains(rest, "://")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("URL '", text, "' does not begin with http://, which is all that is spoken"));
+  }
+  const absl::string_view authority = rest.substr(0, rest.find('/'));
+  const bool has_port = absl::StrContains(authority.substr(authority.rfind(']') + 1), ':');
+  absl::StatusOr<HostPort> address =
+      ParseHostPort(has_port ? std::string(authority) : absl::StrCat(authority, ":80"));
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("URL '", text, "': ", address.status().message()));
+  }
+  const absl::string_view path = absl::StripSuffix(rest.substr(authority.size()), "/");
+  return Url{.host = address->host, .port = address->port, .path = std::string(path)};
+}
+
+struct HttpClient::Impl {
+  Impl(Url base, HttpTimeouts timeouts) : base(std::move(base)), timeouts(timeouts) {}
+
+  const Url base;
+  const HttpTimeouts timeouts;
+  std::atomic<bool> cancelled{false};
+  asio::io_context context{1};
+  std::optional<beast::tcp_stream> stream;  // absent: not connected
+  beast::flat_buffer buffer;
+
+  // Runs one asynchronous operation to its end, looking up for Cancel now and then.
+  template <typename Start>
+  error_code Run(std::chrono::nanoseconds timeout, const Start& start) {
+    error_code result = asio::error::would_block;
+    stream->expires_after(timeout);
+    start([&result](error_code error, auto&&...) { result = error; });
+    context.restart();
+    while (context.run_one_for(kCancelCheck) > 0 || !context.stopped()) {
+      if (cancelled.load()) stream->cancel();
+    }
+    return cancelled.load() ? error_code(asio::error::operation_aborted) : result;
+  }
+
+  absl::Status Error(error_code error, absl::string_view url, absl::string_view doing) {
+    stream.reset();
+    if (cancelled.exchange(false)) return absl::CancelledError(absl::StrCat(url, ": cancelled"));
+    if (error == beast::error::timeout) {
+      return absl::DeadlineExceededError(absl::StrCat(url, ": no answer in time, ", doing));
+    }
+    const std::string reason =
+        error == http::error::end_of_stream ? "the server closed the connection" : error.message();
+    return absl::UnavailableError(absl::StrCat(url, ": ", doing, ": ", reason));
+  }
+
+  absl::Status Connect(absl::string_view url) {
+    error_code error;
+    asio::ip::tcp::resolver resolver(context);
+    const auto endpoints = resolver.resolve(base.host, absl::StrCat(base.port), error);
+    if (error) return Error(error, url, "looking up the host");
+    stream.emplace(context);
+    buffer.clear();
+    error = Run(timeouts.connect, [&](auto done) {
+      stream->async_connect(endpoints, [done](error_code e, const auto&) { done(e); });
+    });
+    if (error) return Error(error, url, "connecting");
+    stream->socket().set_option(asio::ip::tcp::no_delay(true), error);
+    return absl::OkStatus();
+  }
+
+  // Sends the request and reads the head of the answer. A kept connection may have been closed by
+  // the server meanwhile: then, and only if nothing has come back, once more on a new one.
+  template <typename Parser>
+  absl::Status Exchange(http::request<http::string_body>& request, absl::string_view url,
+                        std::optional<Parser>& parser) {
+    for (bool reused = stream.has_value();; reused = false) {
+      if (!reused) {
+        BATON_RETURN_IF_ERROR(Connect(url));
+      }
+      parser.emplace();
+      parser->body_limit(boost::none);
+      parser->header_limit(kMaxHeaderBytes);
+      error_code error =
+          Run(timeouts.silence, [&](auto done) { http::async_write(*stream, request, done); });
+      if (!error) {
+        error = Run(timeouts.silence,
+                    [&](auto done) { http::async_read_header(*stream, buffer, *parser, done); });
+      }
+      if (!error) return absl::OkStatus();
+      const bool stale = reused && !parser->got_some() && error != beast::error::timeout;
+      if (!stale || cancelled.load()) return Error(error, url, "waiting for the answer");
+      stream.reset();
+    }
+  }
+
+  absl::StatusOr<HttpResponse> Call(http::verb method, absl::string_view path, std::string body,
+                                    const OnEvent* on_event);
+};
+
+absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::string_view path,
+                                                    std::string body, const OnEvent* on_event) {
+  const std::string target = absl::StrCat(base.path, path);
+  const std::string url = absl::StrCat(Url{base.host, base.port}.ToString(), target);
+  http::request<http::string_body> request(method, target, 11);
+  request.set(http::field::host, absl::StrCat(base.host, ":", base.port));
+  request.set(http::field::user_agent, absl::StrCat("baton/", std::string(Version())));
+  if (method == http::verb::post) request.set(http::field::content_type, "application/json");
+  request.body() = std::move(body);
+  request.prepare_payload();
+
+  std::optional<http::response_parser<http::buffer_body>> parser;
+  BATON_RETURN_IF_ERROR(Exchange(request, url, parser));
+  HttpResponse response{.status = static_cast<int>(parser->get().result_int())};
+  const bool events =
+      on_event != nullptr && response.ok() &&
+      absl::StartsWith(std::string(parser->get()[http::field::content_type]), "text/event-stream");
+  EventStreamParser event_parser;
+  std::string piece(kReadBytes, '\0');
+  while (!parser->is_done()) {
+    parser->get().body().data = piece.data();
+    parser->get().body().size = piece.size();
+    error_code error = Run(timeouts.silence, [&](auto done) {
+      http::async_read_some(*stream, buffer, *parser, done);
+    });
+    if (error == http::error::need_buffer) error = {};
+    if (error) return Error(error, url, "reading the answer");
+    const absl::string_view bytes(piece.data(), piece.size() - parser->get().body().size);
+    if (!events) {
+      absl::StrAppend(&response.body, bytes);
+    } else if (!event_parser.Feed(bytes, *on_event)) {
+      stream.reset();
+      return response;
+    }
+  }
+  if (!parser->keep_alive()) stream.reset();
+  return response;
+}
+
+HttpClient::HttpClient(Url base, HttpTimeouts timeouts)
+    : impl_(std::make_unique<Impl>(std::move(base), timeouts)) {}
+HttpClient::~HttpClient() = default;
+HttpClient::HttpClient(HttpClient&&) noexcept = default;
+
+absl::StatusOr<HttpResponse> HttpClient::Get(absl::string_view path) {
+  return impl_->Call(http::verb::get, path, "", nullptr);
+}
+
+absl::StatusOr<HttpResponse> HttpClient::PostJson(absl::string_view path, std::string body) {
+  return impl_->Call(http::verb::post, path, std::move(body), nullptr);
+}
+
+absl::StatusOr<HttpResponse> HttpClient::StreamJson(absl::string_view path, std::string body,
+                                                    const OnEvent& on_event) {
+  return impl_->Call(http::verb::post, path, std::move(body), &on_event);
+}
+
+void HttpClient::Cancel() { impl_->cancelled.store(true); }
+
+const Url& HttpClient::base() const { return impl_->base; }
+
+absl::Status StatusOf(const HttpResponse& response, absl::string_view url) {
+  if (response.ok()) return absl::OkStatus();
+  std::string said = response.body.substr(0, 500);
+  const auto json = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("error") && json["error"].is_object() &&
+      json["error"].contains("message") && json["error"]["message"].is_string()) {
+    said = json["error"]["message"].get<std::string>();
+  }
+  const std::string message = absl::StrCat(url, ": HTTP ", response.status, ": ", said);
+  if (response.status == 429 || response.status == 503) return absl::UnavailableError(message);
+  return response.status < 500 ? absl::InvalidArgumentError(message) : absl::InternalError(message);
+}
+
+}  // namespace baton::cli

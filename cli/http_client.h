@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace baton::cli {
+
+struct Url {
+  std::string host;
+  uint16_t port = 80;
+  std::string path = {};  // without a '/' at its end; empty for the root
+
+  std::string ToString() const;  // "http://host:port/path"
+};
+
+// Of "http://host[:port][/path]"; "http://" may be left out. INVALID_ARGUMENT names the text; https
+// is refused, since nothing here speaks TLS.
+absl::StatusOr<Url> ParseUrl(absl::string_view text);
+
+struct HttpTimeouts {
+  std::chrono::nanoseconds connect = std::chrono::seconds(5);
+  // The longest silence: until the head of an answer, and between two pieces of it.
+  std::chrono::nanoseconds silence = std::chrono::minutes(10);
+};
+
+struct HttpResponse {
+  int status = 0;
+  std::string body = {};
+
+  bool ok() const { return status >= 200 && status < 300; }
+};
+
+// Data of one server-sent event, its lines joined. False ends the stream: the connection is closed,
+// and the call returns OK.
+using OnEvent = std::function<bool(absl::string_view data)>;
+
+// A blocking HTTP/1.1 client for one server; the connection is kept and reopened when the server
+// has closed it. One call at a time, but Cancel.
+//
+// Errors name the URL: UNAVAILABLE (not reached, broken off), DEADLINE_EXCEEDED (silence),
+// CANCELLED. An answer of any status is a response, not an error: see StatusOf.
+class HttpClient {
+ public:
+  explicit HttpClient(Url base, HttpTimeouts timeouts = {});
+  ~HttpClient();
+  HttpClient(HttpClient&&) noexcept;
+
+  // `path` begins with '/' and is put behind the base's.
+  absl::StatusOr<HttpResponse> Get(absl::string_view path);
+  absl::StatusOr<HttpResponse> PostJson(absl::string_view path, std::string body);
+  // Calls `on_event` for each event of a text/event-stream as it arrives; the response then has no
+  // body. Any other answer is returned whole and without events.
+  absl::StatusOr<HttpResponse> StreamJson(absl::string_view path, std::string body,
+                                          const OnEvent& on_event);
+
+  // From any thread or signal handler: the call under way, or else the next, ends as CANCELLED
+  // within a tenth of a second.
+  void Cancel();
+
+  const Url& base() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// OK for 2xx; otherwise an error whose message is "<url>: HTTP 400: <what the server says>", with
+// the message of an OpenAI error body if it is one. 429 and 503 are UNAVAILABLE, other 4xx
+// INVALID_ARGUMENT, the rest INTERNAL.
+absl::Status StatusOf(const HttpResponse& response, absl::string_view url);
+
+}  // namespace baton::cli

@@ -1,0 +1,160 @@
+#include "cli/process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+
+namespace baton::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLookAgain = std::chrono::milliseconds(20);
+
+absl::Status SystemError(absl::string_view doing) {
+  return absl::UnavailableError(absl::StrCat(doing, ": ", std::strerror(errno)));
+}
+
+// In the child: only what is safe after fork in a program with threads. An error of exec goes to
+// the parent through `error_fd`, which a successful exec closes.
+[[noreturn]] void RunChild(char* const* arguments, int out, int log, int error_fd, pid_t parent) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == parent && dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
+    execv(arguments[0], arguments);
+  }
+  const int error = errno;
+  (void)!write(error_fd, &error, sizeof(error));
+  _exit(127);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
+  const int log = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return SystemError(absl::StrCat("log ", spec.log_path.string()));
+  int out[2], failure[2];
+  BATON_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(failure, O_CLOEXEC) == 0);
+
+  std::vector<std::string> words = {spec.binary.string()};
+  words.insert(words.end(), spec.flags.begin(), spec.flags.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  std::unique_ptr<Process> process(new Process(std::move(spec)));
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) RunChild(arguments.data(), out[1], log, failure[1], parent);
+  close(log);
+  close(out[1]);
+  close(failure[1]);
+  process->pid_ = pid;
+  process->stdout_ = out[0];
+  int error = pid < 0 ? errno : 0;
+  if (pid > 0 && read(failure[0], &error, sizeof(error)) <= 0) error = 0;
+  close(failure[0]);
+  if (error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat(process->spec_.name, ": cannot start ", words[0], ": ", std::strerror(error)));
+  }
+  return process;
+}
+
+Process::~Process() {
+  Kill();
+  if (stdout_ >= 0) close(stdout_);
+}
+
+absl::Status Process::AwaitAddresses(std::chrono::nanoseconds timeout,
+                                     const std::function<bool()>& cancelled) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  std::string said;
+  while (said.empty() || said.back() != '\n') {
+    if (cancelled && cancelled()) return absl::CancelledError("interrupted");
+    if (Clock::now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(spec_.name, " did not come up in time; the end of its log:\n", LogEnd()));
+    }
+    pollfd readable{.fd = stdout_, .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, 100) <= 0) continue;
+    char bytes[4096];
+    const ssize_t got = read(stdout_, bytes, sizeof(bytes));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      WaitFor(std::chrono::seconds(5));
+      return absl::UnavailableError(absl::StrCat(spec_.name, " ended at start, ", HowItEnded(),
+                                                 "; the end of its log:\n", LogEnd()));
+    }
+    said.append(bytes, static_cast<size_t>(got));
+  }
+  for (absl::string_view word : absl::StrSplit(said, absl::ByAnyChar(" \n"))) {
+    const std::pair<std::string, std::string> field = absl::StrSplit(word, absl::MaxSplits('=', 1));
+    if (!field.second.empty()) addresses_.insert(field);
+  }
+  return absl::OkStatus();
+}
+
+std::string Process::address(const std::string& kind) const {
+  const auto found = addresses_.find(kind);
+  return found == addresses_.end() ? "" : found->second;
+}
+
+bool Process::Running() {
+  int status = 0;
+  if (!wait_status_ && pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) wait_status_ = status;
+  return pid_ > 0 && !wait_status_;
+}
+
+std::string Process::HowItEnded() const {
+  if (!wait_status_) return "still running";
+  if (WIFEXITED(*wait_status_)) return absl::StrCat("exit code ", WEXITSTATUS(*wait_status_));
+  const int signal = WTERMSIG(*wait_status_);
+  return absl::StrCat("signal ", signal, " (", strsignal(signal), ")");
+}
+
+void Process::Drain() {
+  if (Running() && !std::exchange(draining_, true)) kill(pid_, SIGTERM);
+}
+
+bool Process::WaitFor(std::chrono::nanoseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  while (Running() && Clock::now() < deadline) std::this_thread::sleep_for(kLookAgain);
+  return !Running();
+}
+
+void Process::Kill() {
+  if (!Running()) return;
+  kill(pid_, SIGKILL);
+  int status = 0;
+  if (waitpid(pid_, &status, 0) == pid_) wait_status_ = status;
+}
+
+std::string Process::LogEnd(size_t lines) const {
+  std::ifstream log(spec_.log_path);
+  std::deque<std::string> end;
+  for (std::string line; std::getline(log, line);) {
+    end.push_back(line);
+    if (end.size() > lines) end.pop_front();
+  }
+  return absl::StrJoin(end, "\n");
+}
+
+}  // namespace baton::cli
