@@ -99,7 +99,8 @@ absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
 absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
   const auto deadline = std::chrono::steady_clock::now() + options_.start_timeout;
   BATON_ASSIGN_OR_RETURN(Url address, ParseUrl(url()));
-  HttpClient client(std::move(address), {.silence = std::chrono::seconds(5)});
+  HttpClient client(std::move(address),
+                    {.silence_timeout = std::chrono::seconds(5), .cancelled = cancelled});
   while (true) {
     const absl::StatusOr<HttpResponse> health = client.Get("/health");
     if (health.ok() && health->ok()) return absl::OkStatus();

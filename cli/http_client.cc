@@ -1,6 +1,5 @@
 #include "cli/http_client.h"
 
-#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,16 +56,17 @@ absl::StatusOr<Url> ParseUrl(absl::string_view text) {
 }
 
 struct HttpClient::Impl {
-  Impl(Url base, HttpTimeouts timeouts) : base(std::move(base)), timeouts(timeouts) {}
+  Impl(Url base, HttpOptions options) : base(std::move(base)), options(std::move(options)) {}
 
   const Url base;
-  const HttpTimeouts timeouts;
-  std::atomic<bool> cancelled{false};
+  const HttpOptions options;
   asio::io_context context{1};
   std::optional<beast::tcp_stream> stream;  // absent: not connected
   beast::flat_buffer buffer;
 
-  // Runs one asynchronous operation to its end, looking up for Cancel now and then.
+  bool Cancelled() const { return options.cancelled && options.cancelled(); }
+
+  // Runs one asynchronous operation to its end, asking now and then whether it shall go on.
   template <typename Start>
   error_code Run(std::chrono::nanoseconds timeout, const Start& start) {
     error_code result = asio::error::would_block;
@@ -74,14 +74,14 @@ struct HttpClient::Impl {
     start([&result](error_code error, auto&&...) { result = error; });
     context.restart();
     while (context.run_one_for(kCancelCheck) > 0 || !context.stopped()) {
-      if (cancelled.load()) stream->cancel();
+      if (Cancelled()) stream->cancel();
     }
-    return cancelled.load() ? error_code(asio::error::operation_aborted) : result;
+    return Cancelled() ? error_code(asio::error::operation_aborted) : result;
   }
 
   absl::Status Error(error_code error, absl::string_view url, absl::string_view doing) {
     stream.reset();
-    if (cancelled.exchange(false)) return absl::CancelledError(absl::StrCat(url, ": cancelled"));
+    if (Cancelled()) return absl::CancelledError(absl::StrCat(url, ": cancelled"));
     if (error == beast::error::timeout) {
       return absl::DeadlineExceededError(absl::StrCat(url, ": no answer in time, ", doing));
     }
@@ -97,7 +97,7 @@ struct HttpClient::Impl {
     if (error) return Error(error, url, "looking up the host");
     stream.emplace(context);
     buffer.clear();
-    error = Run(timeouts.connect, [&](auto done) {
+    error = Run(options.connect_timeout, [&](auto done) {
       stream->async_connect(endpoints, [done](error_code e, const auto&) { done(e); });
     });
     if (error) return Error(error, url, "connecting");
@@ -117,15 +117,15 @@ struct HttpClient::Impl {
       parser.emplace();
       parser->body_limit(boost::none);
       parser->header_limit(kMaxHeaderBytes);
-      error_code error =
-          Run(timeouts.silence, [&](auto done) { http::async_write(*stream, request, done); });
+      error_code error = Run(options.silence_timeout,
+                             [&](auto done) { http::async_write(*stream, request, done); });
       if (!error) {
-        error = Run(timeouts.silence,
+        error = Run(options.silence_timeout,
                     [&](auto done) { http::async_read_header(*stream, buffer, *parser, done); });
       }
       if (!error) return absl::OkStatus();
       const bool stale = reused && !parser->got_some() && error != beast::error::timeout;
-      if (!stale || cancelled.load()) return Error(error, url, "waiting for the answer");
+      if (!stale || Cancelled()) return Error(error, url, "waiting for the answer");
       stream.reset();
     }
   }
@@ -156,7 +156,7 @@ absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::str
   while (!parser->is_done()) {
     parser->get().body().data = piece.data();
     parser->get().body().size = piece.size();
-    error_code error = Run(timeouts.silence, [&](auto done) {
+    error_code error = Run(options.silence_timeout, [&](auto done) {
       http::async_read_some(*stream, buffer, *parser, done);
     });
     if (error == http::error::need_buffer) error = {};
@@ -173,8 +173,8 @@ absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::str
   return response;
 }
 
-HttpClient::HttpClient(Url base, HttpTimeouts timeouts)
-    : impl_(std::make_unique<Impl>(std::move(base), timeouts)) {}
+HttpClient::HttpClient(Url base, HttpOptions options)
+    : impl_(std::make_unique<Impl>(std::move(base), std::move(options))) {}
 HttpClient::~HttpClient() = default;
 HttpClient::HttpClient(HttpClient&&) noexcept = default;
 
@@ -190,8 +190,6 @@ absl::StatusOr<HttpResponse> HttpClient::StreamJson(absl::string_view path, std:
                                                     const OnEvent& on_event) {
   return impl_->Call(http::verb::post, path, std::move(body), &on_event);
 }
-
-void HttpClient::Cancel() { impl_->cancelled.store(true); }
 
 const Url& HttpClient::base() const { return impl_->base; }
 

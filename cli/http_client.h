@@ -24,10 +24,12 @@ struct Url {
 // is refused, since nothing here speaks TLS.
 absl::StatusOr<Url> ParseUrl(absl::string_view text);
 
-struct HttpTimeouts {
-  std::chrono::nanoseconds connect = std::chrono::seconds(5);
+struct HttpOptions {
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(5);
   // The longest silence: until the head of an answer, and between two pieces of it.
-  std::chrono::nanoseconds silence = std::chrono::minutes(10);
+  std::chrono::nanoseconds silence_timeout = std::chrono::minutes(10);
+  // Asked twenty times a second while a call waits: true ends it as CANCELLED.
+  std::function<bool()> cancelled = nullptr;
 };
 
 struct HttpResponse {
@@ -42,13 +44,13 @@ struct HttpResponse {
 using OnEvent = std::function<bool(absl::string_view data)>;
 
 // A blocking HTTP/1.1 client for one server; the connection is kept and reopened when the server
-// has closed it. One call at a time, but Cancel.
+// has closed it. One call at a time.
 //
 // Errors name the URL: UNAVAILABLE (not reached, broken off), DEADLINE_EXCEEDED (silence),
 // CANCELLED. An answer of any status is a response, not an error: see StatusOf.
 class HttpClient {
  public:
-  explicit HttpClient(Url base, HttpTimeouts timeouts = {});
+  explicit HttpClient(Url base, HttpOptions options = {});
   ~HttpClient();
   HttpClient(HttpClient&&) noexcept;
 
@@ -59,10 +61,6 @@ class HttpClient {
   // body. Any other answer is returned whole and without events.
   absl::StatusOr<HttpResponse> StreamJson(absl::string_view path, std::string body,
                                           const OnEvent& on_event);
-
-  // From any thread or signal handler: the call under way, or else the next, ends as CANCELLED
-  // within a tenth of a second.
-  void Cancel();
 
   const Url& base() const;
 
