@@ -30,4 +30,30 @@ struct MoeParams {
 };
 void Moe(const MoeParams& params, ThreadPool& pool);
 
+// The same in two parts, for experts that lie on several ranks: each computes its own over the rows
+// of all, and whoever has a row adds up what the ranks say.
+
+// sum = y_e of the row's experts in [first_expert, first_expert + routed.size()), FP32, from 0 in
+// ascending expert id. Expert e is routed[e - first_expert].
+struct MoePartParams {
+  MatrixView<const BFloat16> x;       // [rows, D], quantised
+  MatrixView<const int32_t> experts;  // [rows, k], ascending ids
+  MatrixView<const float> weights;    // [rows, k]
+  int first_expert = 0;
+  std::span<const ExpertWeights> routed = {};
+  float limit = 10;
+  MatrixView<float> sum;  // out [rows, D]
+};
+void MoePart(const MoePartParams& params, ThreadPool& pool);
+
+// out = bf16(sums of the ranks in their order, then y_shared), FP32 sum.
+struct MoeJoinParams {
+  MatrixView<const BFloat16> x;                        // [rows, D], quantised
+  std::span<const MatrixView<const float>> sums = {};  // of each rank [rows, D]
+  const ExpertWeights* shared = nullptr;
+  float limit = 10;
+  MatrixView<BFloat16> out;  // [rows, D]
+};
+void MoeJoin(const MoeJoinParams& params, ThreadPool& pool);
+
 }  // namespace baton::kernels

@@ -30,6 +30,7 @@ class CudaModel final : public Model {
   ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                         const ForwardObserver& observer) override;
   ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) override;
+  void JoinPass() override {}
 
  private:
   struct Memory {

@@ -113,6 +113,9 @@ void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_inde
                             .ring = ring,
                             .pooled = pooled},
                            context_.pool);
+      if (is_index && context_.observer.on_index_entries) {
+        context_.observer.on_index_entries(cache_.layer(), first_entry, pooled);
+      }
       kernels::StoreEntries({.pooled = pooled,
                              .first_entry = first_entry,
                              .ratio = weights.ratio,

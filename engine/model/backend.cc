@@ -9,6 +9,7 @@
 #include "engine/model/cpu_model.h"
 #include "engine/model/device_backend.h"
 #include "engine/model/weights.h"
+#include "engine/parallel/expert_group.h"
 
 namespace baton::engine {
 namespace {
@@ -17,7 +18,8 @@ class CpuBackend final : public Backend {
  public:
   absl::StatusOr<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint,
                                                    const ForwardOptions& options) override {
-    BATON_ASSIGN_OR_RETURN(Weights weights, LoadWeights(checkpoint));
+    const ExpertShare share = options.group != nullptr ? options.group->share() : ExpertShare();
+    BATON_ASSIGN_OR_RETURN(Weights weights, LoadWeights(checkpoint, share));
     return std::make_unique<CpuModel>(checkpoint.config(), std::move(weights), options);
   }
   absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) override {

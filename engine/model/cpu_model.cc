@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
 #include "engine/model/block.h"
+#include "engine/model/expert_ranks.h"
 #include "engine/model/forward_context.h"
 #include "engine/model/pass.h"
 #include "engine/model/rope_config.h"
+#include "engine/parallel/pass_gate.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/mtp.h"
@@ -53,7 +56,10 @@ struct CpuModel::Impl {
         options(options),
         pool(options.threads),
         rope(PlainRope(config)),
-        compress_rope(CompressRope(config)) {}
+        compress_rope(CompressRope(config)),
+        gate(options.group, [this](const Step& step) { Join(step); }) {
+    if (options.group != nullptr) ranks.emplace(*options.group, this->config);
+  }
 
   ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                         const ForwardObserver& observer);
@@ -69,6 +75,10 @@ struct CpuModel::Impl {
 
   // Context of one pass, with the rotations of its rows.
   ForwardContext ContextFor(const Pass& pass, const ForwardObserver& observer);
+  // Waits for the group, if there is one, to come to a pass that has MoE layers.
+  void Enter(PassKind kind, const Pass& pass);
+  // The MoE layers of a pass of other ranks.
+  void Join(const Step& step);
   void Begin(int64_t rows, int64_t logits_rows, Output& output) const;
   MatrixView<const BFloat16> Embedding() const {
     return {weights.embedding.data(), config.vocab_size, config.hidden_size};
@@ -80,6 +90,8 @@ struct CpuModel::Impl {
   kernels::ThreadPool pool;
   const kernels::RopeTable rope;
   const kernels::RopeTable compress_rope;
+  std::optional<ExpertRanks> ranks;
+  PassGate gate;
 
   ForwardScratch scratch;
   const ForwardObserver no_observer;
@@ -108,9 +120,21 @@ ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserve
           .pool = pool,
           .compress_rope_table = compress_rope,
           .scratch = scratch,
+          .ranks = ranks ? &*ranks : nullptr,
           .observer = observer,
           .rope = rope_rows,
           .compress_rope = compress_rows};
+}
+
+void CpuModel::Impl::Enter(PassKind kind, const Pass& pass) {
+  const Step step = gate.Enter(kind, pass.rows());
+  if (ranks) ranks->Begin(step);
+}
+
+void CpuModel::Impl::Join(const Step& step) {
+  ranks->Begin(step);
+  if (step.kind == PassKind::kDraft) return ranks->Join(weights.mtp->layer.moe, pool);
+  for (const LayerWeights& layer : weights.layers) ranks->Join(layer.moe, pool);
 }
 
 ForwardResult CpuModel::Impl::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
@@ -124,6 +148,7 @@ ForwardResult CpuModel::Impl::Forward(std::span<const SequenceChunk> batch, Cach
   }
   Begin(rows, logits_rows, trunk_output);
   for (const Pass& pass : passes) {
+    Enter(PassKind::kTrunk, pass);
     ForwardContext context = ContextFor(pass, observer);
     RunTrunk(pass, cache, context);
     AppendLogits(weights.head, pass, trunk_output.Streams(pass.first_row, pass.rows()),
@@ -185,6 +210,7 @@ void CpuModel::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStora
       StoreBlockWindow(mtp.layer, layer_cache, pass, x, context);
       continue;
     }
+    Enter(PassKind::kDraft, pass);
     RunBlock(mtp.layer, layer_cache, pass, x, context);
     AppendLogits(mtp.head, pass, x, mtp_output, context);
   }
@@ -240,5 +266,7 @@ ForwardResult CpuModel::Forward(std::span<const SequenceChunk> batch, CacheStora
 ForwardResult CpuModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   return impl_->ForwardMtp(batch, cache);
 }
+
+void CpuModel::JoinPass() { impl_->gate.Join(); }
 
 }  // namespace baton::engine

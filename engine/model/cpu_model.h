@@ -17,6 +17,7 @@ class CpuModel final : public Model {
   ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                         const ForwardObserver& observer) override;
   ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) override;
+  void JoinPass() override;
 
  private:
   struct Impl;

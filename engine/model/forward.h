@@ -20,10 +20,14 @@ namespace baton::engine {
 // FP4 grids the model was trained with, kExact leaves the values as computed.
 using kernels::Numerics;
 
+class ExpertGroup;
+
 struct ForwardOptions {
   Numerics numerics = Numerics::kReference;
   int index_topk = 0;  // 0: the checkpoint's value
   int threads = 0;     // CPU worker threads; 0: all cores
+  // The ranks that share the routed experts; outlives the model. Null: it has all of them.
+  ExpertGroup* group = nullptr;
 
   int TopkFor(const ModelConfig& config) const {
     return index_topk > 0 ? index_topk : config.index_topk;
@@ -109,6 +113,9 @@ class Model {
   }
   // Only for models with an MTP block.
   virtual ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) = 0;
+  // Takes part, with no rows, in the pass that the group has called for; see ExpertGroup::TakeCall.
+  // Forward and ForwardMtp do so themselves for passes that go before theirs.
+  virtual void JoinPass() = 0;
 
   const ModelConfig& config() const { return config_; }
   const ForwardOptions& options() const { return options_; }

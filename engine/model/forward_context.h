@@ -62,6 +62,8 @@ struct ForwardScratch {
   ScratchMatrix<BFloat16> embedding;
 };
 
+class ExpertRanks;
+
 struct ForwardContext {
   const ModelConfig& config;
   Numerics numerics;
@@ -69,6 +71,7 @@ struct ForwardContext {
   kernels::ThreadPool& pool;
   const kernels::RopeTable& compress_rope_table;  // for entries, which sit at other positions
   ForwardScratch& scratch;
+  ExpertRanks* ranks;  // null: all experts are here
   const ForwardObserver& observer;
   // Of the rows of the current pass: [rows, 64].
   kernels::MatrixView<const float> rope;           // window layers and MTP

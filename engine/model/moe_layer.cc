@@ -1,5 +1,6 @@
 #include "engine/model/moe_layer.h"
 
+#include "engine/model/expert_ranks.h"
 #include "kernels/gemm.h"
 #include "kernels/moe.h"
 #include "kernels/rms_norm.h"
@@ -37,6 +38,13 @@ void MoeLayer(const MoeWeights& weights, std::span<const int32_t> tokens,
     routing.hash_experts = {weights.hash_experts.data(), config.vocab_size, k};
   }
   kernels::Router(routing, context.pool);
+  if (context.ranks != nullptr) {
+    context.ranks->Run(
+        weights,
+        {.x = quantized, .experts = routing.experts, .weights = routing.weights, .out = output},
+        context.pool);
+    return;
+  }
   kernels::Moe({.x = quantized,
                 .experts = routing.experts,
                 .weights = routing.weights,

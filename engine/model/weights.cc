@@ -85,7 +85,7 @@ kernels::ExpertWeights LoadExpert(const TensorReader& reader) {
           .down = Pack(Linear(reader, "w2"))};
 }
 
-MoeWeights LoadMoe(const TensorReader& reader, bool by_hash) {
+MoeWeights LoadMoe(const TensorReader& reader, bool by_hash, const ExpertShare& share) {
   MoeWeights weights{.norm = reader.Vector("ffn_norm.weight"),
                      .gate = Pack(reader.Bf16("ffn.gate.weight"))};
   if (by_hash) {
@@ -93,7 +93,10 @@ MoeWeights LoadMoe(const TensorReader& reader, bool by_hash) {
   } else {
     weights.bias = reader.Vector("ffn.gate.bias");
   }
-  for (int expert = 0; expert < reader.config().n_routed_experts; ++expert) {
+  const int experts = reader.config().n_routed_experts;
+  weights.first_expert = share.first(experts);
+  const int end = weights.first_expert + share.count(experts);
+  for (int expert = weights.first_expert; expert < end; ++expert) {
     weights.routed.push_back(LoadExpert(reader.Under(absl::StrCat("ffn.experts.", expert, "."))));
   }
   weights.shared = LoadExpert(reader.Under("ffn.shared_experts."));
@@ -107,11 +110,12 @@ HyperConnectionWeights LoadHyperConnection(const TensorReader& reader, const std
           .base = reader.Vector(name + "_base")};
 }
 
-LayerWeights LoadLayer(const TensorReader& reader, LayerKind kind, bool by_hash) {
+LayerWeights LoadLayer(const TensorReader& reader, LayerKind kind, bool by_hash,
+                       const ExpertShare& share) {
   return {.hc_attention = LoadHyperConnection(reader, "hc_attn"),
           .attention = LoadAttention(reader, kind),
           .hc_moe = LoadHyperConnection(reader, "hc_ffn"),
-          .moe = LoadMoe(reader, by_hash)};
+          .moe = LoadMoe(reader, by_hash, share)};
 }
 
 HeadWeights LoadHead(const TensorReader& reader) {
@@ -120,7 +124,7 @@ HeadWeights LoadHead(const TensorReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint) {
+absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const ExpertShare& share) {
   const ModelConfig& config = checkpoint.config();
   Problems problems;
   const TensorReader reader(checkpoint, "", problems);
@@ -130,7 +134,8 @@ absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint) {
   weights.head = LoadHead(reader);
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
     weights.layers.push_back(LoadLayer(reader.Under(absl::StrCat("layers.", layer, ".")),
-                                       config.layer_kind(layer), config.routes_by_hash(layer)));
+                                       config.layer_kind(layer), config.routes_by_hash(layer),
+                                       share));
   }
   if (config.has_mtp()) {
     const TensorReader mtp = reader.Under("mtp.0.");
@@ -139,7 +144,7 @@ absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint) {
         .e_proj = Pack(Linear(mtp, "e_proj")),
         .streams_norm = mtp.Vector("hnorm.weight"),
         .h_proj = Pack(Linear(mtp, "h_proj")),
-        .layer = LoadLayer(mtp, LayerKind::kWindow, /*by_hash=*/false),
+        .layer = LoadLayer(mtp, LayerKind::kWindow, /*by_hash=*/false, share),
         .head = LoadHead(mtp),
     };
   }

@@ -7,6 +7,7 @@
 #include "common/base/bf16.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
+#include "engine/parallel/expert_share.h"
 #include "kernels/gemm.h"
 #include "kernels/moe.h"
 
@@ -47,7 +48,8 @@ struct MoeWeights {
   kernels::PackedMatrix gate;
   std::vector<float> bias = {};  // empty in hash layers
   std::vector<int32_t> hash_experts =
-      {};  // [vocab_size, num_experts_per_tok]; empty in score layers
+      {};                // [vocab_size, num_experts_per_tok]; empty in score layers
+  int first_expert = 0;  // of those in memory
   std::vector<kernels::ExpertWeights> routed = {};
   kernels::ExpertWeights shared = {};
 };
@@ -89,7 +91,8 @@ struct Weights {
 };
 
 // Copies everything out of the checkpoint, which may be dropped afterwards. InvalidArgument names
-// tensors with a value that is not finite and hash tables with an expert that does not exist.
-absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint);
+// tensors with a value that is not finite and hash tables with an expert that does not exist. Of
+// routed experts only the share is read.
+absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const ExpertShare& share = {});
 
 }  // namespace baton::engine
