@@ -31,8 +31,20 @@ fs::path Binary(const ClusterOptions& options, const std::string& role) {
   return !fs::exists(beside) && fs::exists(packaged) ? packaged : beside;
 }
 
+// Of flags with the same name the last.
+std::vector<std::string> LastOfEach(const std::vector<std::string>& flags) {
+  const auto name = [](const std::string& flag) { return flag.substr(0, flag.find('=')); };
+  std::vector<std::string> kept;
+  for (const std::string& flag : flags) {
+    std::erase_if(kept, [&](const std::string& earlier) { return name(earlier) == name(flag); });
+    kept.push_back(flag);
+  }
+  return kept;
+}
+
 ProcessSpec Spec(const ClusterOptions& options, const std::string& role, const std::string& name,
                  std::vector<std::string> flags, std::vector<std::string> listens) {
+  flags = LastOfEach(flags);
   for (const std::string& listen : listens) {
     if (!Has(flags, listen)) flags.push_back(absl::StrCat("--", listen, "=127.0.0.1:0"));
   }
@@ -152,13 +164,12 @@ absl::Status Cluster::Restart(Process& process) {
   return absl::NotFoundError("not a process of this cluster");
 }
 
-absl::Status Cluster::Stop() {
+absl::Status Cluster::Stop(const std::function<bool()>& hurry) {
   std::vector<std::string> problems;
   const auto finish = [&](Process& process) {
-    if (!process.WaitFor(options_.stop_timeout)) {
+    if (!process.WaitFor(options_.stop_timeout, hurry)) {
       process.Kill();
-      problems.push_back(absl::StrCat(process.spec().name, " did not stop within ",
-                                      options_.stop_timeout.count(), " s and was killed"));
+      problems.push_back(absl::StrCat(process.spec().name, " had not stopped and was killed"));
     } else if (!process.ended_well()) {
       problems.push_back(absl::StrCat(process.spec().name, ": ", process.HowItEnded()));
     }

@@ -18,7 +18,8 @@ struct ClusterOptions {
   std::string model_dir = {};
   int prefill = 1;  // workers of each role; 0 prefill workers: decode workers prefill by themselves
   int decode = 1;
-  std::vector<std::string> worker_flags = {};  // of both roles, "--pages=64"
+  // "--pages=64"; of flags with the same name the last counts, those of one role before these.
+  std::vector<std::string> worker_flags = {};
   std::vector<std::string> prefill_flags = {};
   std::vector<std::string> decode_flags = {};
   std::vector<std::string> router_flags = {};
@@ -47,9 +48,9 @@ class Cluster {
   // Starts a process that has ended again, with the addresses that others know it by.
   absl::Status Restart(Process& process);
 
-  // Drains the router, then all workers at once; kills what does not stop in time. An error names
-  // those that were killed or did not exit with 0.
-  absl::Status Stop();
+  // Drains the router, then all workers at once; kills what does not stop in time, or when `hurry`
+  // says so. An error names those that were killed or did not exit with 0.
+  absl::Status Stop(const std::function<bool()>& hurry = nullptr);
 
  private:
   explicit Cluster(ClusterOptions options) : options_(std::move(options)) {}

@@ -33,5 +33,6 @@ CLI::Option* AddOption(CLI::App* command, const std::string& name, Value& value,
 
 // Each adds itself below `app`.
 Command AddImportPrompts(CLI::App& app);
+Command AddUp(CLI::App& app);
 
 }  // namespace baton::cli

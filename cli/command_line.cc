@@ -15,6 +15,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string(Version()));
   const std::vector<Command> commands = {
+      AddUp(app),
       AddImportPrompts(app),
   };
   try {

@@ -134,9 +134,11 @@ void Process::Drain() {
   if (Running() && !std::exchange(draining_, true)) kill(pid_, SIGTERM);
 }
 
-bool Process::WaitFor(std::chrono::nanoseconds timeout) {
+bool Process::WaitFor(std::chrono::nanoseconds timeout, const std::function<bool()>& enough) {
   const Clock::time_point deadline = Clock::now() + timeout;
-  while (Running() && Clock::now() < deadline) std::this_thread::sleep_for(kLookAgain);
+  while (Running() && Clock::now() < deadline && !(enough && enough())) {
+    std::this_thread::sleep_for(kLookAgain);
+  }
   return !Running();
 }
 

@@ -49,8 +49,8 @@ class Process {
   bool ended_well() const { return wait_status_ == 0; }
 
   void Drain();  // SIGTERM, once: a second one would end it where it stands
-  // False when it still runs after `timeout`.
-  bool WaitFor(std::chrono::nanoseconds timeout);
+  // False when it still runs after `timeout`, or when `enough` says to wait no longer.
+  bool WaitFor(std::chrono::nanoseconds timeout, const std::function<bool()>& enough = nullptr);
   void Kill();
 
   std::string LogEnd(size_t lines = 15) const;

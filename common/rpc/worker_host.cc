@@ -77,6 +77,7 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
                                     v1::GetInfoResponse* response) override {
     *response = role.info;
     *response->mutable_self() = Self();
+    response->set_metrics_address(MetricsAddress());
     response->set_ready(ready);
     *response->mutable_load() = ToProto(role.load());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -114,6 +115,15 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
     MutexLock lock(mutex);
     self.set_address(address);
     return self;
+  }
+
+  // Where others find the metrics: at the host they know this worker by if every address is
+  // listened on.
+  std::string MetricsAddress() const {
+    if (metrics_host.empty()) return "";
+    const absl::StatusOr<std::string> known = HostOf("advertise", Self().address());
+    const bool any = IsAnyAddress(metrics_host) && known.ok();
+    return absl::StrCat(any ? *known : metrics_host, ":", registry.port());
   }
 
   void SetNotReady() {

@@ -63,6 +63,22 @@ TEST(WorkerHostTest, SaysWhoItIsAndWhatItHasToDo) {
   EXPECT_THAT(host.ListeningLine(), StartsWith("listening grpc=127.0.0.1:"));
 }
 
+TEST(WorkerHostTest, SaysWhereItsMetricsAreAsOthersReachIt) {
+  WorkerHostConfig config = AnyPort();
+  config.metrics_listen = "0.0.0.0:0";
+  WorkerHost host(config, "decode");
+  ASSERT_THAT(host.Start(PlainRole()), IsOk());
+  const auto info = WorkerControlClient(host.self().address()).GetInfo(kTimeout);
+  ASSERT_THAT(info, IsOk());
+  EXPECT_THAT(info->metrics_address(), StartsWith("127.0.0.1:"));
+
+  WorkerHost silent(AnyPort(), "decode");
+  ASSERT_THAT(silent.Start(PlainRole()), IsOk());
+  const auto without = WorkerControlClient(silent.self().address()).GetInfo(kTimeout);
+  ASSERT_THAT(without, IsOk());
+  EXPECT_EQ(without->metrics_address(), "");
+}
+
 TEST(WorkerHostTest, HandshakeErrorsReachTheCallerAsTheyAre) {
   WorkerHost host(AnyPort(), "decode");
   ASSERT_THAT(host.Start(PlainRole()), IsOk());

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "cli/cluster.h"
+
+namespace baton::cli {
+
+// A cluster in one YAML file. Under `workers`, `prefill`, `decode` and `router` stand flags of
+// these programs, '-' or '_' between words, but for `count`, the number of workers:
+//
+//   model_dir: models/needle-17m
+//   workers: {device: cpu, pages: 512}     # both roles
+//   prefill: {count: 2, chunk_tokens: 512}
+//   decode: {count: 2}
+//   router: {listen: "127.0.0.1:8000"}
+//
+// Adds to `options` what the text says. INVALID_ARGUMENT names `source` and line; whether a flag
+// exists is for the program to say.
+absl::Status ReadClusterFile(absl::string_view text, absl::string_view source,
+                             ClusterOptions& options);
+
+}  // namespace baton::cli

@@ -1,0 +1,256 @@
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "cli/cluster.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+#include "cli/up/cluster_file.h"
+#include "common/read_file.h"
+#include "common/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr auto kWatch = std::chrono::milliseconds(100);
+
+struct UpOptions {
+  std::string config;
+  std::optional<std::string> model_dir;
+  std::optional<int> prefill, decode;
+  std::optional<std::string> device, kv_cache_dtype, index_cache_dtype;
+  std::optional<std::string> listen, metrics_listen;
+  std::vector<std::string> worker_flags, prefill_flags, decode_flags, router_flags;
+  std::string log_dir;
+  int restarts = 0;
+  int start_timeout_s = 120;
+  int stop_timeout_s = 60;
+  bool json = false;
+};
+
+// Behind the file's flags: of two with one name the cluster uses the last.
+void Append(std::vector<std::string>& flags, const std::vector<std::string>& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+}
+
+absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
+  ClusterOptions cluster;
+  cluster.router_flags = {"--listen=127.0.0.1:8000", "--metrics-listen=127.0.0.1:9000"};
+  if (!up.config.empty()) {
+    BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(up.config));
+    BATON_RETURN_IF_ERROR(ReadClusterFile(text, up.config, cluster));
+  }
+  if (up.model_dir) cluster.model_dir = *up.model_dir;
+  if (up.prefill) cluster.prefill = *up.prefill;
+  if (up.decode) cluster.decode = *up.decode;
+  const auto set = [](std::vector<std::string>& flags, const char* name,
+                      const std::optional<std::string>& value) {
+    if (value) flags.push_back(absl::StrCat("--", name, "=", *value));
+  };
+  set(cluster.worker_flags, "device", up.device);
+  set(cluster.worker_flags, "kv-cache-dtype", up.kv_cache_dtype);
+  set(cluster.worker_flags, "index-cache-dtype", up.index_cache_dtype);
+  set(cluster.router_flags, "listen", up.listen);
+  set(cluster.router_flags, "metrics-listen", up.metrics_listen);
+  Append(cluster.worker_flags, up.worker_flags);
+  Append(cluster.prefill_flags, up.prefill_flags);
+  Append(cluster.decode_flags, up.decode_flags);
+  Append(cluster.router_flags, up.router_flags);
+  cluster.start_timeout = std::chrono::seconds(up.start_timeout_s);
+  cluster.stop_timeout = std::chrono::seconds(up.stop_timeout_s);
+
+  if (cluster.model_dir.empty()) {
+    return UsageError("no model: give --model-dir, or model_dir in the file of --config");
+  }
+  if (cluster.decode < 1) return UsageError("at least one decode worker is needed");
+  return cluster;
+}
+
+// Says what happens, to people or, as one JSON object a line, to programs.
+class Reporter {
+ public:
+  explicit Reporter(bool json) : json_(json), colour_(!json && UsesColour(kStdout)) {}
+
+  void Starting(const ClusterOptions& options) const {
+    if (json_) return;
+    std::cout << "Starting " << options.prefill << " prefill and " << options.decode
+              << " decode workers of " << options.model_dir << " ..." << std::endl;
+  }
+
+  void Ready(const Cluster& cluster) const {
+    if (json_) {
+      Json processes = Json::array();
+      for (const auto& process : cluster.processes()) processes.push_back(Describe(*process));
+      Emit({{"event", "ready"}, {"url", cluster.url()}, {"processes", std::move(processes)}});
+      return;
+    }
+    Table table({"process", "pid", "listens on", "metrics", "log"});
+    for (const auto& process : cluster.processes()) {
+      const std::string http = process->address("http");
+      table.AddRow({process->spec().name, absl::StrCat(process->pid()),
+                    http.empty() ? process->address("grpc")
+                                 : absl::StrCat(cluster.url(), ", gRPC ", process->address("grpc")),
+                    process->address("metrics"), process->spec().log_path.string()});
+    }
+    std::cout << table.ToString(colour_)
+              << Styled("Ready. `baton chat` asks, `baton top` watches, Ctrl-C drains and stops.",
+                        Style::kGreen, colour_)
+              << std::endl;
+  }
+
+  void Died(const Process& process, bool restarting) const {
+    if (json_) {
+      Emit({{"event", "died"},
+            {"process", process.spec().name},
+            {"how", process.HowItEnded()},
+            {"restarting", restarting},
+            {"log_end", process.LogEnd()}});
+      return;
+    }
+    std::cout << Styled(absl::StrCat(process.spec().name, " ended, ", process.HowItEnded(),
+                                     restarting ? "; starting it again" : ""),
+                        Style::kRed, colour_)
+              << "\n"
+              << Styled(process.LogEnd(), Style::kDim, colour_) << std::endl;
+  }
+
+  void Stopping() const {
+    if (!json_) std::cout << "Draining ... (Ctrl-C again to kill)" << std::endl;
+  }
+
+  void Stopped() const {
+    if (json_) Emit({{"event", "stopped"}});
+  }
+
+ private:
+  static Json Describe(const Process& process) {
+    return {{"name", process.spec().name},
+            {"role", process.spec().role},
+            {"pid", process.pid()},
+            {"http", process.address("http")},
+            {"grpc", process.address("grpc")},
+            {"metrics", process.address("metrics")},
+            {"log", process.spec().log_path.string()}};
+  }
+  static void Emit(const Json& event) { std::cout << event.dump() << std::endl; }
+
+  const bool json_;
+  const bool colour_;
+};
+
+// Until a signal comes, or a process ends that is not to be started again.
+absl::Status Watch(Cluster& cluster, int restarts, const Reporter& reporter) {
+  while (!Interrupts::Pending()) {
+    for (const auto& process : cluster.processes()) {
+      if (process->Running()) continue;
+      const bool again = restarts-- > 0;
+      reporter.Died(*process, again);
+      if (!again) {
+        return absl::UnavailableError(
+            absl::StrCat(process->spec().name, " ended, ", process->HowItEnded()));
+      }
+      BATON_RETURN_IF_ERROR(cluster.Restart(*process));
+      reporter.Ready(cluster);
+      break;  // the list has changed
+    }
+    std::this_thread::sleep_for(kWatch);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<fs::path> LogFolder(const std::string& given) {
+  std::string folder = given;
+  std::error_code error;
+  if (folder.empty()) {
+    folder = (fs::temp_directory_path(error) / "baton-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) {
+      return absl::UnavailableError(absl::StrCat("cannot make a folder for logs: ", folder));
+    }
+  } else if (fs::create_directories(folder, error); error) {
+    return absl::UnavailableError(absl::StrCat("log folder ", folder, ": ", error.message()));
+  }
+  return fs::path(folder);
+}
+
+absl::Status Serve(ClusterOptions options, const UpOptions& up, const Reporter& reporter) {
+  const Interrupts interrupts({SIGINT, SIGTERM, SIGHUP});
+  reporter.Starting(options);
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                         Cluster::Start(std::move(options), Interrupts::Pending));
+  reporter.Ready(*cluster);
+  const absl::Status watched = Watch(*cluster, up.restarts, reporter);
+  reporter.Stopping();
+  const int before = Interrupts::Count();
+  const absl::Status stopped = cluster->Stop([before] { return Interrupts::Count() > before; });
+  reporter.Stopped();
+  return watched.ok() ? stopped : watched;
+}
+
+absl::Status Run(const UpOptions& up) {
+  BATON_ASSIGN_OR_RETURN(ClusterOptions options, Merge(up));
+  BATON_ASSIGN_OR_RETURN(options.log_dir, LogFolder(up.log_dir));
+  const fs::path log_dir = options.log_dir;
+  const absl::Status status = Serve(std::move(options), up, Reporter(up.json));
+  if (status.ok() && up.log_dir.empty()) {
+    std::error_code ignored;
+    fs::remove_all(log_dir, ignored);
+  }
+  return status;
+}
+
+}  // namespace
+
+Command AddUp(CLI::App& app) {
+  auto options = std::make_shared<UpOptions>();
+  CLI::App* command = app.add_subcommand(
+      "up", "Starts a router and its workers on this machine and keeps them until Ctrl-C.");
+  command->add_option("--config", options->config, "YAML file of the cluster; flags win")
+      ->type_name("FILE");
+  command->add_option("--model-dir", options->model_dir, "directory of the checkpoint");
+  command->add_option("--prefill", options->prefill, "prefill workers [default 1]")
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--decode", options->decode, "decode workers [default 1]")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--device", options->device, "what computes in the workers: cpu or cuda");
+  command->add_option("--kv-cache-dtype", options->kv_cache_dtype,
+                      "storage of compressed KV entries: bf16 or fp8");
+  command->add_option("--index-cache-dtype", options->index_cache_dtype,
+                      "storage of index keys: bf16, fp8 or fp4");
+  command->add_option("--listen", options->listen,
+                      "host:port of the HTTP API; port 0 picks one [default 127.0.0.1:8000]");
+  command->add_option("--metrics-listen", options->metrics_listen,
+                      "host:port of the router's metrics [default 127.0.0.1:9000]");
+  command->add_option("--worker-flag", options->worker_flags,
+                      "flag of every worker, such as --worker-flag=--pages=64; may be repeated");
+  command->add_option("--prefill-flag", options->prefill_flags, "flag of prefill workers");
+  command->add_option("--decode-flag", options->decode_flags, "flag of decode workers");
+  command->add_option("--router-flag", options->router_flags, "flag of the router");
+  command
+      ->add_option("--log-dir", options->log_dir,
+                   "folder for the logs; by default a temporary one, kept after a failure")
+      ->type_name("FOLDER");
+  AddOption(command, "--restarts", options->restarts,
+            "how many ends of processes are answered by starting them again; the next ends all")
+      ->check(CLI::Range(0, 1000000));
+  AddOption(command, "--start-timeout", options->start_timeout_s, "in seconds")
+      ->check(CLI::Range(1, 86400));
+  AddOption(command, "--stop-timeout", options->stop_timeout_s,
+            "in seconds; what drains longer is killed")
+      ->check(CLI::Range(1, 86400));
+  command->add_flag("--json", options->json, "report events as JSON, one a line");
+  return {.app = command, .run = [options] { return Run(*options); }};
+}
+
+}  // namespace baton::cli
