@@ -135,8 +135,11 @@ const Metrics& DecodeWorker::metrics() const { return impl_->host.registry(); }
 absl::Status DecodeWorker::AuditCache() const { return impl_->engine->AuditCache(); }
 
 bool DecodeWorker::Drain(Clock::Duration timeout) {
+  const auto since = std::chrono::steady_clock::now();
   impl_->host.SetNotReady();
-  return impl_->decoder.Drain(timeout);
+  // A rank goes on for the others' sake until they, too, are drained.
+  return impl_->decoder.Drain(timeout) &&
+         impl_->engine->LeaveGroup(timeout - (std::chrono::steady_clock::now() - since));
 }
 
 void DecodeWorker::Stop() {

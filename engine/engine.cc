@@ -28,6 +28,19 @@ absl::Status CheckOptions(const EngineOptions& options, const ModelConfig& confi
     return refuse("index_topk is ", options.forward.index_topk,
                   ", must be >= 0 (0: the checkpoint's value)");
   }
+  const ParallelOptions& parallel = options.parallel;
+  if (parallel.size < 1 || parallel.size > config.n_routed_experts) {
+    return refuse("expert_parallel_size is ", parallel.size, ", must be in [1, n_routed_experts], ",
+                  "which is ", config.n_routed_experts);
+  }
+  if (parallel.rank < 0 || parallel.rank >= parallel.size) {
+    return refuse("expert_parallel_rank is ", parallel.rank, ", must be in [0, ", parallel.size,
+                  "), as many as expert_parallel_size says");
+  }
+  if (parallel.size > 1 && parallel.address.empty()) {
+    return refuse("expert_parallel_address is missing: where rank 0 of ", parallel.size,
+                  " listens for the others");
+  }
   if (options.forward.threads < 0) {
     return refuse("threads is ", options.forward.threads, ", must be >= 0 (0: all cores)");
   }
@@ -79,6 +92,33 @@ const char* EntryFormatName(kernels::EntryFormat format) {
   return "unknown";
 }
 
+std::vector<std::pair<std::string, std::string>> SemanticsOf(const EngineOptions& options,
+                                                             const ModelConfig& config,
+                                                             const std::string& model_hash) {
+  return {
+      {"model", model_hash},
+      {"numerics", NumericsName(options.forward.numerics)},
+      {"index_topk", absl::StrCat(options.forward.TopkFor(config))},
+      {"kv_format", EntryFormatName(options.cache.kv_format)},
+      {"index_format", EntryFormatName(options.cache.index_format)},
+      {"mtp_layers", absl::StrCat(config.num_nextn_predict_layers)},
+  };
+}
+
+// Null for a worker that is alone.
+absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& options, Facts facts) {
+  if (options.parallel.size == 1) return nullptr;
+  facts.emplace_back("device", options.device);
+  absl::StatusOr<std::unique_ptr<ExpertGroup>> group =
+      ExpertGroup::Join({.size = options.parallel.size,
+                         .rank = options.parallel.rank,
+                         .address = options.parallel.address,
+                         .facts = std::move(facts)});
+  BATON_RETURN_IF_ERROR(group.status())
+      << "expert-parallel rank " << options.parallel.rank << " of " << options.parallel.size;
+  return group;
+}
+
 }  // namespace
 
 Sequence::Sequence(std::vector<int32_t> prompt, SamplingParams sampling,
@@ -117,11 +157,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   BATON_RETURN_IF_ERROR(CheckOptions(options, config));
   BATON_ASSIGN_OR_RETURN(const CacheGeometry geometry, MakeCacheGeometry(config, options.cache));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(options.device));
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                         backend->LoadModel(checkpoint, options.forward));
+  const std::string hash = checkpoint.Hash();
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<ExpertGroup> group,
+                         JoinGroup(options, SemanticsOf(options, config, hash)));
+  ForwardOptions forward = options.forward;
+  forward.group = group.get();
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, backend->LoadModel(checkpoint, forward));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<CacheStorage> storage, backend->NewCache(geometry));
+  if (group != nullptr) {
+    BATON_RETURN_IF_ERROR(group->Agree({.kind = PassKind::kStart}).status());
+  }
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      options, checkpoint.Hash(), std::move(backend), std::move(model), std::move(storage))));
+      options, hash, std::move(group), std::move(backend), std::move(model), std::move(storage))));
 }
 
 absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,
@@ -184,6 +231,17 @@ int64_t Engine::PositionsAfterDecode(const Sequence& sequence) const {
   return sequence.computed_ + 1 + impl_->DraftsFor(std::ssize(sequence.tokens_), limit);
 }
 
+void Engine::OnCall(std::function<void()> called) {
+  if (impl_->group != nullptr) impl_->group->OnStep(std::move(called));
+}
+void Engine::Rest() {
+  if (impl_->group != nullptr) impl_->group->Rest();
+}
+void Engine::JoinPass() { impl_->model->JoinPass(); }
+bool Engine::LeaveGroup(std::chrono::nanoseconds timeout) {
+  return impl_->group == nullptr || impl_->group->Leave(timeout);
+}
+
 CacheUsage Engine::usage() const { return impl_->ledger.usage(); }
 bool Engine::has_prefix_cache() const { return impl_->options.prefix.pages > 0; }
 int64_t Engine::prefix_pages_evicted() const { return impl_->ledger.prefix_pages_evicted(); }
@@ -193,15 +251,7 @@ const CacheGeometry& Engine::geometry() const { return impl_->geometry(); }
 int64_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
 
 std::vector<std::pair<std::string, std::string>> Engine::semantics() const {
-  const EngineOptions& options = impl_->options;
-  return {
-      {"model", impl_->model_hash},
-      {"numerics", NumericsName(options.forward.numerics)},
-      {"index_topk", absl::StrCat(impl_->model->index_topk())},
-      {"kv_format", EntryFormatName(options.cache.kv_format)},
-      {"index_format", EntryFormatName(options.cache.index_format)},
-      {"mtp_layers", absl::StrCat(geometry().mtp_layers)},
-  };
+  return SemanticsOf(impl_->options, model_config(), impl_->model_hash);
 }
 
 }  // namespace baton::engine

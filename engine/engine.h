@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +22,13 @@
 
 namespace baton::engine {
 
+// One of several ranks that share the model's experts: parallel/README.md.
+struct ParallelOptions {
+  int size = 1;  // 1: alone
+  int rank = 0;
+  std::string address{};  // host:port at which rank 0 listens for the others
+};
+
 struct EngineOptions {
   std::string model_dir;
   bool dummy_weights = false;  // random ones in the shape of the config.json: Checkpoint::OpenDummy
@@ -27,6 +36,7 @@ struct EngineOptions {
   std::string device = "cpu";  // one of BackendNames()
   CacheOptions cache;
   ForwardOptions forward;
+  ParallelOptions parallel;
   int draft_tokens = 1;  // MTP tokens drafted a decode step: 0 to rollback_rows - 1, 0 without MTP
   PrefixLimits prefix;   // of the prefix cache; off by default
 };
@@ -53,7 +63,8 @@ struct StepOutput {
 
 class Engine {
  public:
-  // Loads model and weights; every error names the file and the tensor or key, or the option.
+  // Loads model and weights; every error names the file and the tensor or key, or the option. A
+  // rank returns when all have loaded theirs.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   ~Engine();
 
@@ -101,6 +112,16 @@ class Engine {
   // Positions that a decode step may compute: [0, this) must be reserved before it. At most
   // computed() + draft_tokens + 1, less where max_tokens or the context is nearer.
   int64_t PositionsAfterDecode(const Sequence& sequence) const;
+
+  // A rank whose caller has nothing to step calls Rest, and JoinPass when `called` says that other
+  // ranks compute: none can without it. `called` comes from another thread, once for each Rest, and
+  // not any more once OnCall({}) has returned. Alone nothing happens.
+  void OnCall(std::function<void()> called);
+  void Rest();
+  void JoinPass();
+  // This rank has no work of its own any more; true once all ranks have said so. Until then it is
+  // called. Thread-safe.
+  bool LeaveGroup(std::chrono::nanoseconds timeout);
 
   CacheUsage usage() const;  // thread-safe
   bool has_prefix_cache() const;

@@ -11,6 +11,7 @@
 #include "engine/cache/storage.h"
 #include "engine/engine.h"
 #include "engine/model/backend.h"
+#include "engine/parallel/expert_group.h"
 #include "engine/sampler/sampler.h"
 #include "engine/sequence.h"
 
@@ -19,10 +20,12 @@
 namespace baton::engine {
 
 struct Engine::Impl {
-  Impl(const EngineOptions& options, std::string model_hash, std::unique_ptr<Backend> backend,
-       std::unique_ptr<Model> model, std::unique_ptr<CacheStorage> storage)
+  Impl(const EngineOptions& options, std::string model_hash, std::unique_ptr<ExpertGroup> group,
+       std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
+       std::unique_ptr<CacheStorage> storage)
       : options(options),
         model_hash(std::move(model_hash)),
+        group(std::move(group)),
         backend(std::move(backend)),
         model(std::move(model)),
         storage(std::move(storage)),
@@ -34,6 +37,7 @@ struct Engine::Impl {
 
   const EngineOptions options;
   const std::string model_hash;
+  const std::unique_ptr<ExpertGroup> group;  // null: all experts are here
   const std::unique_ptr<Backend> backend;
   const std::unique_ptr<Model> model;
   const std::unique_ptr<CacheStorage> storage;

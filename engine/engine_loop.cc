@@ -60,12 +60,17 @@ void EngineLoop::Impl::Loop() {
     }
     const std::vector<StepItem> items = client.PlanStep();
     idle = items.empty();
-    if (!idle) client.OnStep(engine.Step(items));
+    if (idle) {
+      engine.Rest();
+    } else {
+      client.OnStep(engine.Step(items));
+    }
   }
 }
 
 EngineLoop::EngineLoop(Engine& engine, EngineClient& client)
     : impl_(std::make_unique<Impl>(engine, client)) {
+  engine.OnCall([this, &engine] { Post([&engine] { engine.JoinPass(); }); });
   impl_->thread = std::thread([impl = impl_.get()] { impl->Loop(); });
 }
 
@@ -74,6 +79,7 @@ EngineLoop::~EngineLoop() {
   BATON_CHECK(std::this_thread::get_id() != impl_->thread.get_id())
       << "the engine thread cannot end itself";
   impl_->thread.join();
+  impl_->engine.OnCall({});
 }
 
 void EngineLoop::Post(std::function<void()> task) { impl_->TryPost(task); }

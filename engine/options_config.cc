@@ -1,6 +1,7 @@
 #include "engine/options_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "engine/model/backend.h"
 
@@ -61,6 +62,19 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Range(0, 7);
   parser.Add("threads", &config.threads, "compute threads; 0: all cores").Range(0, 1024);
 
+  parser.Group("Several devices");
+  parser
+      .Add("expert-parallel-size", &config.expert_parallel_size,
+           "ranks, one process and one device each, that share the model's experts; 1: alone")
+      .Range(1, 64);
+  parser.Add("expert-parallel-rank", &config.expert_parallel_rank, "which of them this is")
+      .Range(0, 63);
+  parser
+      .Add("expert-parallel-address", &config.expert_parallel_address,
+           "host:port at which rank 0 waits for the others; the same for all ranks")
+      .Format("host:port or nothing",
+              [](const std::string& text) { return text.empty() || IsHostPort(text); });
+
   parser.Group("Cache");
   parser.Add("kv-cache-dtype", &config.kv_cache_dtype, "storage of compressed KV entries")
       .OneOf({"bf16", "fp8"});
@@ -108,6 +122,9 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   options.forward.index_topk = config.index_topk;
   options.forward.threads = config.threads;
   options.draft_tokens = config.draft_tokens;
+  options.parallel = {.size = config.expert_parallel_size,
+                      .rank = config.expert_parallel_rank,
+                      .address = config.expert_parallel_address};
   options.prefix.pages = config.pages * config.prefix_cache / 100;
   options.prefix.states = config.prefix_cache_states;
   return options;

@@ -23,6 +23,11 @@ struct OptionsConfig {
   std::string index_cache_dtype = "bf16";
   int draft_tokens = 1;
 
+  // Several devices a model: one process a rank.
+  int expert_parallel_size = 1;
+  int expert_parallel_rank = 0;
+  std::string expert_parallel_address{};
+
   // Affects performance.
   std::string device = "cpu";
   int threads = 0;  // 0: all cores

@@ -142,8 +142,11 @@ const Metrics& PrefillWorker::metrics() const { return impl_->host.registry(); }
 absl::Status PrefillWorker::AuditCache() const { return impl_->engine->AuditCache(); }
 
 bool PrefillWorker::Drain(Clock::Duration timeout) {
+  const auto since = std::chrono::steady_clock::now();
   impl_->host.SetNotReady();
-  return impl_->prefiller.Drain(timeout);
+  // A rank goes on for the others' sake until they, too, are drained.
+  return impl_->prefiller.Drain(timeout) &&
+         impl_->engine->LeaveGroup(timeout - (std::chrono::steady_clock::now() - since));
 }
 
 void PrefillWorker::Stop() {

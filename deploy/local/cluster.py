@@ -4,6 +4,7 @@
         print(cluster.router.addresses["http"])
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,7 @@ class ClusterError(RuntimeError):
 
 
 class Process:
-    """One worker or router. `addresses` holds what it printed: grpc, http, metrics."""
+    """One worker or router, starting. `addresses` waits for what it prints: grpc, http, metrics."""
 
     def __init__(self, binary: pathlib.Path, name: str, flags: list[str], log_dir: pathlib.Path):
         self.name = name
@@ -38,9 +40,9 @@ class Process:
                 self.popen = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log)
         except OSError as error:
             raise ClusterError(f"{name} cannot be started: {error}") from None
-        self.addresses = self._read_addresses()
 
-    def _read_addresses(self) -> dict[str, str]:
+    @functools.cached_property
+    def addresses(self) -> dict[str, str]:
         deadline = time.monotonic() + START_TIMEOUT_S
         line = b""
         while not line.endswith(b"\n"):
@@ -87,9 +89,18 @@ class Process:
         return code
 
 
+def free_address() -> str:
+    """host:port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return "127.0.0.1:%d" % probe.getsockname()[1]
+
+
 class Cluster:
+    """With `ranks`, that many processes make one prefill or decode worker's experts up."""
+
     def __init__(self, binaries: pathlib.Path, model: pathlib.Path, prefill: int = 1,
-                 decode: int = 1, worker_flags: list[str] | None = None,
+                 decode: int = 1, ranks: int = 1, worker_flags: list[str] | None = None,
                  router_flags: list[str] | None = None):
         self.binaries, self.model = binaries, model
         self.worker_flags, self.router_flags = worker_flags or [], router_flags or []
@@ -97,13 +108,13 @@ class Cluster:
         self.prefill: list[Process] = []
         self.decode: list[Process] = []
         self.router: Process | None = None
-        self._counts = prefill, decode
+        self._counts, self._ranks = (prefill, decode), ranks
 
     def __enter__(self) -> "Cluster":
         try:
             prefill, decode = self._counts
-            self.prefill = [self.start_worker("prefill", i) for i in range(prefill)]
-            self.decode = [self.start_worker("decode", i) for i in range(decode)]
+            self.prefill = [p for i in range(prefill) for p in self.start_group("prefill", i)]
+            self.decode = [p for i in range(decode) for p in self.start_group("decode", i)]
             self.router = self._start_router()
             self.wait_ready()
         except BaseException:
@@ -119,9 +130,24 @@ class Cluster:
             print(f"the processes' logs are in {self.log_dir}", file=sys.stderr)
             self.kill()
 
+    def start_group(self, role: str, index: int) -> list[Process]:
+        """The ranks of a worker. None serves before all have loaded."""
+        if self._ranks == 1:
+            return [self.start_worker(role, index)]
+        shared = [f"--expert-parallel-size={self._ranks}",
+                  f"--expert-parallel-address={free_address()}"]
+        return [self._start(role, self._ranks * index + rank, "127.0.0.1:0",
+                            [*shared, f"--expert-parallel-rank={rank}"])
+                for rank in range(self._ranks)]
+
     def start_worker(self, role: str, index: int, listen: str = "127.0.0.1:0") -> Process:
+        worker = self._start(role, index, listen, [])
+        _ = worker.addresses  # it is up, or says why not
+        return worker
+
+    def _start(self, role: str, index: int, listen: str, flags: list[str]) -> Process:
         flags = [f"--listen={listen}", "--metrics-listen=127.0.0.1:0",
-                 f"--model-dir={self.model}", *self.worker_flags]
+                 f"--model-dir={self.model}", *self.worker_flags, *flags]
         return Process(self.binaries / f"baton-{role}", f"{role}-{index}", flags, self.log_dir)
 
     def _start_router(self) -> Process:
