@@ -1,5 +1,6 @@
 #include "engine/cache/storage.h"
 
+#include <atomic>
 #include <utility>
 
 #include <sys/mman.h>
@@ -37,6 +38,11 @@ absl::StatusOr<CacheStorage::Memory> MapSlots(const CacheGeometry& geometry) {
   return MapZeroed("slots", geometry.options.slots, geometry.slot_bytes());
 }
 
+uint64_t NextId() {
+  static std::atomic<uint64_t> ids{0};
+  return ++ids;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheStorage>> CacheStorage::InMainMemory(
@@ -50,7 +56,7 @@ CacheStorage::CacheStorage(const CacheGeometry& geometry)
     : CacheStorage(geometry, *MapPages(geometry), *MapSlots(geometry)) {}
 
 CacheStorage::CacheStorage(const CacheGeometry& geometry, Memory pages, Memory slots)
-    : geometry_(geometry), pages_(std::move(pages)), slots_(std::move(slots)) {
+    : geometry_(geometry), id_(NextId()), pages_(std::move(pages)), slots_(std::move(slots)) {
   const CacheOptions& options = geometry.options;
   const int64_t csa_page =
       kernels::PageBytes(options.kv_format, geometry.head_dim, geometry.csa_entries_per_page());

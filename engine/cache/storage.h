@@ -37,6 +37,7 @@ class CacheStorage {
   CacheStorage& operator=(const CacheStorage&) = delete;
 
   const CacheGeometry& geometry() const { return geometry_; }
+  uint64_t id() const { return id_; }  // of no other cache of the process, earlier ones included
 
   kernels::PagedPool CsaKv(int csa) const;
   kernels::PagedPool IndexKeys(int csa) const;
@@ -69,6 +70,7 @@ class CacheStorage {
   kernels::RowRing<T> Ring(int slot, int64_t offset, int ordinal, int rows, int width) const;
 
   CacheGeometry geometry_;
+  const uint64_t id_;
   SlotOffsets offsets_;
   int64_t index_pool_ = 0;  // byte offset of the first index pool; CSA pools start at 0
   int64_t hca_pool_ = 0;

@@ -22,7 +22,9 @@ AttentionLayer::AttentionLayer(const AttentionWeights& weights, const LayerCache
       slot_bytes_(slot_bytes),
       context_(context),
       scratch_(context.scratch),
-      rope_(cache.kind() == LayerKind::kWindow ? scratch_.rope : scratch_.compress_rope) {}
+      rope_(cache.kind() == LayerKind::kWindow ? scratch_.rope : scratch_.compress_rope),
+      writes_ring_at_once_(context.shape.sequence_rows <=
+                           cache.Window(0).rows - (ModelConfig::kWindow - 1)) {}
 
 template <typename T>
 kernels::cuda::SlotRings<T> AttentionLayer::Rings(
@@ -34,68 +36,97 @@ kernels::cuda::SlotRings<T> AttentionLayer::Rings(
 }
 
 void AttentionLayer::Run(MatrixView<const BFloat16> x, Bf16View output) {
-  ProjectInput(x);
-  ProjectQuery();
+  const Lane main = context_.main();
+  SideLane& side = context_.sides[0];
+  NormInput(x);
+  side.Follow(main.stream);
+  ProjectWindow(side.lane());
   // Entries that close with a row are visible to it, so they are stored before anyone attends.
-  if (weights_.compressor) StoreEntries(*weights_.compressor, /*is_index=*/false);
+  if (weights_.compressor) StoreEntries(*weights_.compressor, /*is_index=*/false, side.lane());
   if (weights_.indexer) {
-    StoreEntries(weights_.indexer->compressor, /*is_index=*/true);
+    SideLane& index_side = context_.sides[1];
+    index_side.Follow(main.stream);
+    StoreEntries(weights_.indexer->compressor, /*is_index=*/true, index_side.lane());
+    weights_.indexer->weights_proj->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)),
+                                        context_.Rows(scratch_.index_weights),
+                                        index_side.lane().workspace, index_side.lane().stream);
+    ProjectLatent();
+    side.Follow(main.stream);
+    ProjectQuery(side.lane());
+    ProjectIndexQuery();
+    index_side.Join(main.stream);
     SelectEntries();
+  } else {
+    ProjectLatent();
+    ProjectQuery(main);
   }
+  side.Join(main.stream);
   Attend();
-  WriteWindow();
+  if (!writes_ring_at_once_) WriteWindow();
   ProjectOutput(output);
 }
 
 void AttentionLayer::StoreWindow(MatrixView<const BFloat16> x) {
-  ProjectInput(x);
-  WriteWindow();
+  NormInput(x);
+  ProjectWindow(context_.main());
+  if (!writes_ring_at_once_) WriteWindow();
 }
 
-// norm(x), then the query's latent vector and the finished window KV.
-void AttentionLayer::ProjectInput(MatrixView<const BFloat16> x) {
-  const auto quantized = context_.Rows(scratch_.quantized);
+// norm(x), as BF16 and as FP8 layers read it.
+void AttentionLayer::NormInput(MatrixView<const BFloat16> x) {
   kernels::cuda::RmsNorm({.x = x,
                           .weight = weights_.norm.As<BFloat16>(),
                           .eps = context_.config.rms_norm_eps,
                           .y = context_.Rows(scratch_.normed),
-                          .quantized = quantized},
+                          .quantized = context_.Rows(scratch_.quantized)},
                          context_.stream);
-  weights_.wq_a->Run(ReadOnly(quantized), context_.Rows(scratch_.q_latent), scratch_.workspace,
-                     context_.stream);
-  const Bf16View window = context_.Rows(scratch_.window);
-  weights_.wkv->Run(ReadOnly(quantized), window, scratch_.workspace, context_.stream);
-  kernels::cuda::WindowKv({.batch = context_.arrays.batch,
-                           .kv = window,
-                           .weight = weights_.kv_norm.As<BFloat16>(),
-                           .eps = context_.config.rms_norm_eps,
-                           .rope = rope_,
-                           .numerics = context_.numerics,
-                           .window = context_.config.sliding_window},
-                          context_.stream);
 }
 
-void AttentionLayer::ProjectQuery() {
+// The finished window KV.
+void AttentionLayer::ProjectWindow(const Lane& lane) {
+  const Bf16View window = context_.Rows(scratch_.window);
+  weights_.wkv->Run(ReadOnly(context_.Rows(scratch_.quantized)), window, lane.workspace,
+                    lane.stream);
+  kernels::cuda::WindowKvParams params{.batch = context_.arrays.batch,
+                                       .kv = window,
+                                       .weight = weights_.kv_norm.As<BFloat16>(),
+                                       .eps = context_.config.rms_norm_eps,
+                                       .rope = rope_,
+                                       .numerics = context_.numerics,
+                                       .window = context_.config.sliding_window};
+  if (writes_ring_at_once_) params.ring = Rings<BFloat16>(cache_.Window(0));
+  kernels::cuda::WindowKv(params, lane.stream);
+}
+
+// The query's latent vector.
+void AttentionLayer::ProjectLatent() {
+  weights_.wq_a->Run(ReadOnly(context_.Rows(scratch_.quantized)), context_.Rows(scratch_.q_latent),
+                     scratch_.workspace, context_.stream);
   latent_ = context_.Rows(scratch_.q_latent_normed);
   kernels::cuda::RmsNorm({.x = context_.Rows(scratch_.q_latent),
                           .weight = weights_.q_norm.As<BFloat16>(),
                           .eps = context_.config.rms_norm_eps,
                           .quantized = latent_},
                          context_.stream);
+}
+
+void AttentionLayer::ProjectQuery(const Lane& lane) {
   const Bf16View q = context_.Rows(scratch_.q);
-  weights_.wq_b->Run(ReadOnly(latent_), q, scratch_.workspace, context_.stream);
+  weights_.wq_b->Run(ReadOnly(latent_), q, lane.workspace, lane.stream);
   kernels::cuda::QueryNormRope({.q = q,
                                 .heads = context_.config.num_attention_heads,
                                 .eps = context_.config.rms_norm_eps,
                                 .rope = rope_},
-                               context_.stream);
+                               lane.stream);
 }
 
-void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_index) {
-  const MatrixView<float> projections(scratch_.projections.data, context_.rows(),
-                                      weights.kv_gate->n());
+void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_index,
+                                  const Lane& lane) {
+  const MatrixView<float> projections(
+      is_index ? scratch_.index_projections.data : scratch_.projections.data, context_.rows(),
+      weights.kv_gate->n());
   weights.kv_gate->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)), projections,
-                       scratch_.workspace, context_.stream);
+                       lane.workspace, lane.stream);
   const bool is_csa = weights.ratio == ModelConfig::kCsaRatio;
   kernels::cuda::Compress(
       {.batch = context_.arrays.batch,
@@ -108,17 +139,18 @@ void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_inde
        .rope = is_csa ? context_.csa_rope_table : context_.hca_rope_table,
        .numerics = context_.numerics,
        .pool = is_index ? cache_.IndexPool() : cache_.KvPool()},
-      context_.stream);
+      lane.stream);
+}
+
+void AttentionLayer::ProjectIndexQuery() {
+  weights_.indexer->wq_b->Run(ReadOnly(latent_), context_.Rows(scratch_.index_q),
+                              scratch_.workspace, context_.stream);
 }
 
 void AttentionLayer::SelectEntries() {
-  const IndexerWeights& weights = *weights_.indexer;
   const int heads = context_.config.index_n_heads;
   const Bf16View q = context_.Rows(scratch_.index_q);
   const Bf16View head_weights = context_.Rows(scratch_.index_weights);
-  weights.wq_b->Run(ReadOnly(latent_), q, scratch_.workspace, context_.stream);
-  weights.weights_proj->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)),
-                            head_weights, scratch_.workspace, context_.stream);
   kernels::cuda::IndexQuery({.q = q.data,
                              .w = head_weights.data,
                              .rows = static_cast<int>(q.rows),
@@ -133,7 +165,7 @@ void AttentionLayer::SelectEntries() {
        .w = head_weights.data,
        .heads = heads,
        .keys = cache_.IndexPool(),
-       .max_entries = static_cast<int>(context_.max_end() / ModelConfig::kCsaRatio),
+       .max_entries = static_cast<int>(context_.shape.positions / ModelConfig::kCsaRatio),
        .selected = selected_.data,
        .k = context_.index_topk,
        .scratch = scratch_.index_scratch,
@@ -158,7 +190,7 @@ void AttentionLayer::Attend() {
   if (weights_.compressor) {
     params.ratio = weights_.compressor->ratio;
     params.pool = cache_.KvPool();
-    params.max_entries = static_cast<int>(context_.max_end() / params.ratio);
+    params.max_entries = static_cast<int>(context_.shape.positions / params.ratio);
   }
   if (selected_) {
     params.selected = selected_.data;

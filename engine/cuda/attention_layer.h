@@ -28,9 +28,12 @@ class AttentionLayer {
  private:
   using Bf16View = kernels::MatrixView<BFloat16>;
 
-  void ProjectInput(kernels::MatrixView<const BFloat16> x);
-  void ProjectQuery();
-  void StoreEntries(const CompressorWeights& weights, bool is_index);
+  void NormInput(kernels::MatrixView<const BFloat16> x);
+  void ProjectWindow(const Lane& lane);
+  void ProjectLatent();
+  void ProjectQuery(const Lane& lane);
+  void StoreEntries(const CompressorWeights& weights, bool is_index, const Lane& lane);
+  void ProjectIndexQuery();
   void SelectEntries();
   void Attend();
   void WriteWindow();
@@ -45,6 +48,9 @@ class AttentionLayer {
   const PassContext& context_;
   const Scratch& scratch_;
   const float* rope_;
+  // Whether the rows fit the ring beside the window before them; else they are written once all
+  // rows have attended.
+  const bool writes_ring_at_once_;
   kernels::cuda::MutableFp8Rows latent_;  // norm(wq_a norm(x)) as FP8 layers read it
   kernels::MatrixView<int32_t> selected_;
 };

@@ -54,6 +54,13 @@ void ForEachChunkOf(const Pass& pass, std::span<const Chunk> batch, Visit visit)
   }
 }
 
+template <typename Chunk>
+int64_t StreamsRows(std::span<const Chunk> batch) {
+  int64_t rows = 0;
+  for (const Chunk& chunk : batch) rows += RowsOf(chunk) - FirstStreamsRow(chunk);
+  return rows;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const Checkpoint& checkpoint,
@@ -100,7 +107,8 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
       }()),
       rope_(Frequencies(PlainRope(config))),
       compress_rope_(Frequencies(CompressRope(config))),
-      arrays_(std::move(memory_.arrays), std::move(memory_.arrays_staging)) {
+      arrays_(std::move(memory_.arrays), std::move(memory_.arrays_staging)),
+      sides_{SideLane(scratch_.side_workspaces[0]), SideLane(scratch_.side_workspaces[1])} {
   kernels::FillAsync(memory_.scratch.data(), 0, memory_.scratch.size(), stream_.get());
   const auto fill = [&](int ratio, const DeviceBuffer& table) {
     kernels::cuda::FillRopeTable(compress_rope_, ratio, Entries(config, ratio), table.As<float>(),
@@ -111,55 +119,71 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
   stream_.Synchronize();
 }
 
-PassContext CudaModel::Begin(const Pass& pass) {
+PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View& arrays) {
   const PassContext context{.config = config(),
                             .numerics = options().numerics,
                             .index_topk = index_topk(),
-                            .pass = pass,
-                            .arrays = arrays_.Upload(pass, stream_.get()),
+                            .shape = shape,
+                            .arrays = arrays,
                             .scratch = scratch_,
                             .csa_rope_table = memory_.csa_rope.As<float>(),
                             .hca_rope_table = memory_.hca_rope.As<float>(),
-                            .stream = stream_.get()};
-  const int32_t* positions = context.arrays.batch.position;
-  kernels::cuda::FillRope(rope_, positions, pass.rows(), scratch_.rope, stream_.get());
-  kernels::cuda::FillRope(compress_rope_, positions, pass.rows(), scratch_.compress_rope,
+                            .stream = stream_.get(),
+                            .sides = sides_};
+  const int32_t* positions = arrays.batch.position;
+  kernels::cuda::FillRope(rope_, positions, shape.rows, scratch_.rope, stream_.get());
+  kernels::cuda::FillRope(compress_rope_, positions, shape.rows, scratch_.compress_rope,
                           stream_.get());
   return context;
 }
 
-template <typename T>
-void CudaModel::Append(MatrixView<const T> rows, std::vector<T>& to) {
-  BATON_CHECK(rows.stride == rows.cols) << "rows are not adjacent";
-  const size_t done = to.size();
-  to.resize(done + static_cast<size_t>(rows.rows * rows.cols));
-  kernels::CopyAsync(to.data() + done, rows.data, rows.rows * rows.cols * int64_t{sizeof(T)},
-                     stream_.get());
+void CudaModel::Begin(std::span<const Pass> passes, int64_t streams_rows, Result& result) const {
+  int64_t logits_rows = 0;
+  for (const Pass& pass : passes) logits_rows += std::ssize(pass.logits_rows);
+  result.logits.Begin(logits_rows * config().vocab_size);
+  result.streams.Begin(streams_rows * scratch_.streams.cols);
 }
 
 ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                                  const ForwardObserver& observer) {
   BATON_CHECK(!observer.explains()) << "only the CPU explains selections";
-  result_ = &trunk_;
-  trunk_.logits.clear();
-  trunk_.streams.clear();
-  for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
-    const PassContext context = Begin(pass);
-    RunTrunk(context, cache, observer);
+  const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows);
+  Begin(passes, StreamsRows(batch), trunk_);
+  for (const Pass& pass : passes) {
+    const bool is_step = StepGraphs::Serve(pass) && !observer.on_layer && !observer.on_selection;
+    if (is_step) {
+      RunStep(pass, cache);
+      AppendStepLogits(pass, trunk_);
+    } else {
+      const PassShape shape = PassShape::Of(pass, cache.geometry().options.page_tokens);
+      const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
+      RunTrunk(context, pass.first_row, cache, observer);
+      AppendLogits(weights_.head, pass, context, trunk_);
+    }
     int64_t row = 0;  // of the pass
     ForEachChunkOf(pass, batch, [&](const SequenceChunk& chunk, int64_t first, int64_t end) {
       const int64_t wanted = std::clamp<int64_t>(FirstStreamsRow(chunk), first, end);
-      AppendStreams(context, row + wanted - first, row + end - first);
+      AppendStreams(row + wanted - first, row + end - first, trunk_);
       row += end - first;
     });
-    AppendLogits(weights_.head, context);
-    // Growing the result moves it, and the device may be writing to it still.
-    stream_.Synchronize();
   }
-  return {.logits = trunk_.logits, .streams = trunk_.streams};
+  stream_.Synchronize();
+  return trunk_.view();
 }
 
-void CudaModel::RunTrunk(const PassContext& context, CacheStorage& cache,
+void CudaModel::RunStep(const Pass& pass, CacheStorage& cache) {
+  const int page_tokens = cache.geometry().options.page_tokens;
+  const PassShape shape = StepGraphs::RoundUp(PassShape::Of(pass, page_tokens), page_tokens,
+                                              config().max_position_embeddings);
+  const PassArrays::View arrays = arrays_.Upload(pass, shape, stream_.get());
+  trunk_graphs_.Run(shape, cache.id(), stream_.get(), [&] {
+    const PassContext context = ContextOf(shape, arrays);
+    RunTrunk(context, pass.first_row, cache, ForwardObserver{});
+    RunHeadOf(weights_.head, context.Rows(scratch_.streams), context);
+  });
+}
+
+void CudaModel::RunTrunk(const PassContext& context, int64_t first_row, CacheStorage& cache,
                          const ForwardObserver& observer) {
   const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
   const int64_t slot_bytes = cache.geometry().slot_bytes();
@@ -170,8 +194,8 @@ void CudaModel::RunTrunk(const PassContext& context, CacheStorage& cache,
     const LayerCache layer_cache = LayerCache::Trunk(cache, config(), layer);
     const MatrixView<const int32_t> selected =
         RunBlock(weights_.layers[layer], layer_cache, slot_bytes, x, context);
-    if (selected && observer.on_selection) ReportSelection(context, layer, selected, observer);
-    if (observer.on_layer) ReportLayer(context, layer, observer);
+    if (selected && observer.on_selection) ReportSelection(first_row, layer, selected, observer);
+    if (observer.on_layer) ReportLayer(context, first_row, layer, observer);
   }
   if (!config().has_mtp()) return;
   const kernels::RowRing<BFloat16> carry = cache.Carry(0);
@@ -186,50 +210,71 @@ void CudaModel::RunTrunk(const PassContext& context, CacheStorage& cache,
 ForwardResult CudaModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   BATON_CHECK(weights_.mtp.has_value()) << "the model has no MTP block";
   std::swap(mtp_, previous_mtp_);
-  result_ = &mtp_;
-  mtp_.logits.clear();
-  mtp_.streams.clear();
-  for (const bool want_logits : {false, true}) {
-    std::vector<MtpChunk> part;
-    std::copy_if(batch.begin(), batch.end(), std::back_inserter(part),
-                 [&](const MtpChunk& chunk) { return chunk.wants_logits == want_logits; });
-    RunMtp(part, want_logits, cache);
-  }
+  std::vector<MtpChunk> silent;
+  std::vector<MtpChunk> speaking;
+  for (const MtpChunk& chunk : batch) (chunk.wants_logits ? speaking : silent).push_back(chunk);
+  Begin(PlanPasses(speaking, kMaxPassRows), StreamsRows<MtpChunk>(speaking), mtp_);
+  StoreMtpWindows(silent, cache);
+  RunMtp(speaking, cache);
   stream_.Synchronize();
-  return {.logits = mtp_.logits, .streams = mtp_.streams};
+  return mtp_.view();
 }
 
-void CudaModel::RunMtp(std::span<const MtpChunk> batch, bool want_logits, CacheStorage& cache) {
-  const MtpWeights& mtp = *weights_.mtp;
-  const LayerCache layer_cache = LayerCache::Mtp(cache);
-  const int64_t slot_bytes = cache.geometry().slot_bytes();
+void CudaModel::StoreMtpWindows(std::span<const MtpChunk> batch, CacheStorage& cache) {
   for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
-    const PassContext context = Begin(pass);
-    EmbedMtp(context, batch);
-    const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
-    if (!want_logits) {
-      StoreBlockWindow(mtp.layer, layer_cache, slot_bytes, x, context);
-      continue;
-    }
-    RunBlock(mtp.layer, layer_cache, slot_bytes, x, context);
-    AppendStreams(context, 0, pass.rows());
-    AppendLogits(mtp.head, context);
-    stream_.Synchronize();
+    const PassShape shape = PassShape::Of(pass, /*page_tokens=*/0);
+    const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
+    CopyStreams(pass, batch);
+    EmbedMtp(context);
+    StoreBlockWindow(weights_.mtp->layer, LayerCache::Mtp(cache), cache.geometry().slot_bytes(),
+                     context.Rows(scratch_.streams), context);
   }
 }
 
-// streams[t, j] = e_proj(norm(embedding of the next token)) + h_proj(norm(X[t, j])).
-void CudaModel::EmbedMtp(const PassContext& context, std::span<const MtpChunk> batch) {
+void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   const MtpWeights& mtp = *weights_.mtp;
-  const int64_t hidden = config().hidden_size;
-  const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
+  const auto run = [&](const PassContext& context) {
+    EmbedMtp(context);
+    RunBlock(mtp.layer, LayerCache::Mtp(cache), cache.geometry().slot_bytes(),
+             context.Rows(scratch_.streams), context);
+  };
+  for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
+    const PassShape shape = PassShape::Of(pass, /*page_tokens=*/0);
+    CopyStreams(pass, batch);
+    if (StepGraphs::Serve(pass)) {
+      const PassShape step = StepGraphs::RoundUp(shape, /*page_tokens=*/0, /*limit=*/0);
+      const PassArrays::View arrays = arrays_.Upload(pass, step, stream_.get());
+      mtp_graphs_.Run(step, cache.id(), stream_.get(), [&] {
+        const PassContext context = ContextOf(step, arrays);
+        run(context);
+        RunHeadOf(mtp.head, context.Rows(scratch_.streams), context);
+      });
+      AppendStepLogits(pass, mtp_);
+    } else {
+      const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
+      run(context);
+      AppendLogits(mtp.head, pass, context, mtp_);
+    }
+    AppendStreams(0, pass.rows(), mtp_);
+  }
+}
+
+void CudaModel::CopyStreams(const Pass& pass, std::span<const MtpChunk> batch) {
+  const MatrixView<BFloat16>& x = scratch_.streams;
   int64_t row = 0;
-  ForEachChunkOf(context.pass, batch, [&](const MtpChunk& chunk, int64_t first, int64_t end) {
+  ForEachChunkOf(pass, batch, [&](const MtpChunk& chunk, int64_t first, int64_t end) {
     BATON_CHECK(std::ssize(chunk.streams) == RowsOf(chunk) * x.cols) << chunk.streams.size();
     kernels::CopyAsync(x.Row(row), chunk.streams.data() + first * x.cols,
                        (end - first) * x.cols * int64_t{sizeof(BFloat16)}, stream_.get());
     row += end - first;
   });
+}
+
+// streams[t, j] = e_proj(norm(embedding of the next token)) + h_proj(norm(X[t, j])).
+void CudaModel::EmbedMtp(const PassContext& context) {
+  const MtpWeights& mtp = *weights_.mtp;
+  const int64_t hidden = config().hidden_size;
+  const MatrixView<BFloat16> x = context.Rows(scratch_.streams);
   const MatrixView<BFloat16> embedded = context.Rows(scratch_.embedded);
   kernels::cuda::Embed({weights_.embedding.As<const BFloat16>(), config().vocab_size, hidden},
                        context.arrays.tokens, /*copies=*/1, embedded, stream_.get());
@@ -248,8 +293,14 @@ void CudaModel::EmbedMtp(const PassContext& context, std::span<const MtpChunk> b
   kernels::cuda::AddEmbeddingToStreams(embedded, x, stream_.get());
 }
 
-void CudaModel::AppendLogits(const HeadWeights& head, const PassContext& context) {
-  const std::vector<int64_t>& wanted = context.pass.logits_rows;
+void CudaModel::RunHeadOf(const HeadWeights& head, MatrixView<const BFloat16> streams,
+                          const PassContext& context) {
+  RunHead(head, *weights_.lm_head, streams, scratch_.logits.Rows(0, streams.rows), context);
+}
+
+void CudaModel::AppendLogits(const HeadWeights& head, const Pass& pass, const PassContext& context,
+                             Result& result) {
+  const std::vector<int64_t>& wanted = pass.logits_rows;
   const int64_t width = scratch_.streams.cols;
   for (size_t done = 0; done < wanted.size();) {
     const auto count = std::min<int64_t>(kMaxLogitsRows, std::ssize(wanted) - done);
@@ -261,39 +312,41 @@ void CudaModel::AppendLogits(const HeadWeights& head, const PassContext& context
                          run * width * int64_t{sizeof(BFloat16)}, stream_.get());
       i += run;
     }
-    const MatrixView<float> logits = scratch_.logits.Rows(0, count);
-    RunHead(head, *weights_.lm_head, scratch_.head_streams.Rows(0, count), logits, context);
-    Append<float>(logits, result_->logits);
-    stream_.Synchronize();
+    RunHeadOf(head, scratch_.head_streams.Rows(0, count), context);
+    result.logits.Append(scratch_.logits.Rows(0, count), stream_.get());
     done += count;
   }
 }
 
-void CudaModel::AppendStreams(const PassContext& context, int64_t begin, int64_t end) {
-  if (begin == end) return;
-  Append<BFloat16>(context.Rows(scratch_.streams).Rows(begin, end - begin), result_->streams);
-  stream_.Synchronize();
+void CudaModel::AppendStepLogits(const Pass& pass, Result& result) {
+  result.logits.Append(scratch_.logits.Rows(0, pass.rows()), stream_.get());
 }
 
-void CudaModel::ReportLayer(const PassContext& context, int layer,
+void CudaModel::AppendStreams(int64_t begin, int64_t end, Result& result) {
+  result.streams.Append(scratch_.streams.Rows(begin, end - begin), stream_.get());
+}
+
+void CudaModel::ReportLayer(const PassContext& context, int64_t first_row, int layer,
                             const ForwardObserver& observer) {
-  std::vector<BFloat16> streams;
-  Append<BFloat16>(context.Rows(scratch_.streams), streams);
+  const MatrixView<const BFloat16> rows = context.Rows(scratch_.streams);
+  HostRows<BFloat16> streams;
+  streams.Begin(rows.rows * rows.cols);
+  streams.Append(rows, stream_.get());
   stream_.Synchronize();
-  observer.on_layer(layer, context.pass.first_row, streams);
+  observer.on_layer(layer, first_row, streams.values());
 }
 
-void CudaModel::ReportSelection(const PassContext& context, int layer,
-                                MatrixView<const int32_t> selected,
+void CudaModel::ReportSelection(int64_t first_row, int layer, MatrixView<const int32_t> selected,
                                 const ForwardObserver& observer) {
-  std::vector<int32_t> entries;
-  Append<int32_t>(selected, entries);
+  HostRows<int32_t> entries;
+  entries.Begin(selected.rows * selected.cols);
+  entries.Append(selected, stream_.get());
   stream_.Synchronize();
   for (int64_t row = 0; row < selected.rows; ++row) {
     const std::span<const int32_t> slots =
-        std::span(entries).subspan(row * selected.cols, selected.cols);
+        entries.values().subspan(row * selected.cols, selected.cols);
     const auto used = std::find(slots.begin(), slots.end(), -1) - slots.begin();
-    observer.on_selection(layer, context.pass.first_row + row, slots.first(used));
+    observer.on_selection(layer, first_row + row, slots.first(used));
   }
 }
 

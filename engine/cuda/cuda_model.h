@@ -1,16 +1,20 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/cuda/host_rows.h"
 #include "engine/cuda/pass_arrays.h"
 #include "engine/cuda/pass_context.h"
 #include "engine/cuda/scratch.h"
+#include "engine/cuda/side_lane.h"
+#include "engine/cuda/step_graphs.h"
 #include "engine/cuda/weights.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/forward.h"
+#include "engine/model/pass.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/runtime/buffer.h"
 #include "kernels/runtime/stream.h"
@@ -45,19 +49,39 @@ class CudaModel final : public Model {
   CudaModel(const ModelConfig& config, const ForwardOptions& options, Weights weights,
             Memory memory);
 
-  PassContext Begin(const Pass& pass);
-  void RunTrunk(const PassContext& context, CacheStorage& cache, const ForwardObserver& observer);
-  void RunMtp(std::span<const MtpChunk> batch, bool want_logits, CacheStorage& cache);
-  void EmbedMtp(const PassContext& context, std::span<const MtpChunk> batch);
-  void AppendLogits(const HeadWeights& head, const PassContext& context);
+  // What a call returns. The input of a draft step may be the streams of the one before, so that
+  // ForwardMtp keeps two in turn.
+  struct Result {
+    HostRows<float> logits;
+    HostRows<BFloat16> streams;
+
+    ForwardResult view() const { return {.logits = logits.values(), .streams = streams.values()}; }
+  };
+  void Begin(std::span<const Pass> passes, int64_t streams_rows, Result& result) const;
+
+  // Rotations of the rows included.
+  PassContext ContextOf(const PassShape& shape, const PassArrays::View& arrays);
+  // A decoding step: the logits of all rows are in the scratch memory afterwards.
+  void RunStep(const Pass& pass, CacheStorage& cache);
+  void RunTrunk(const PassContext& context, int64_t first_row, CacheStorage& cache,
+                const ForwardObserver& observer);
+  // Rows that want no logits, and those that do.
+  void StoreMtpWindows(std::span<const MtpChunk> batch, CacheStorage& cache);
+  void RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache);
+  void CopyStreams(const Pass& pass, std::span<const MtpChunk> batch);
+  void EmbedMtp(const PassContext& context);
+  void RunHeadOf(const HeadWeights& head, kernels::MatrixView<const BFloat16> streams,
+                 const PassContext& context);
+  // Of the rows that want them, a group at a time.
+  void AppendLogits(const HeadWeights& head, const Pass& pass, const PassContext& context,
+                    Result& result);
+  void AppendStepLogits(const Pass& pass, Result& result);
   // Rows [begin, end) of the pass's X.
-  void AppendStreams(const PassContext& context, int64_t begin, int64_t end);
-  void ReportLayer(const PassContext& context, int layer, const ForwardObserver& observer);
-  void ReportSelection(const PassContext& context, int layer,
-                       kernels::MatrixView<const int32_t> selected,
+  void AppendStreams(int64_t begin, int64_t end, Result& result);
+  void ReportLayer(const PassContext& context, int64_t first_row, int layer,
+                   const ForwardObserver& observer);
+  void ReportSelection(int64_t first_row, int layer, kernels::MatrixView<const int32_t> selected,
                        const ForwardObserver& observer);
-  template <typename T>
-  void Append(kernels::MatrixView<const T> rows, std::vector<T>& to);
 
   const Weights weights_;
   Memory memory_;
@@ -66,16 +90,12 @@ class CudaModel final : public Model {
   const kernels::cuda::RopeFrequencies compress_rope_;
   kernels::Stream stream_;
   PassArrays arrays_;
-  // What the last Forward and ForwardMtp returned. The input of a draft step may be the streams of
-  // the one before, so that ForwardMtp keeps two in turn.
-  struct Result {
-    std::vector<float> logits;
-    std::vector<BFloat16> streams;
-  };
+  std::array<SideLane, kSideLanes> sides_;
+  StepGraphs trunk_graphs_;
+  StepGraphs mtp_graphs_;
   Result trunk_;
   Result mtp_;
   Result previous_mtp_;
-  Result* result_ = &trunk_;
 };
 
 }  // namespace baton::engine::cuda

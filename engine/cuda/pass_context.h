@@ -1,15 +1,18 @@
 #pragma once
 
+#include <array>
+
 #include "engine/cuda/pass_arrays.h"
 #include "engine/cuda/scratch.h"
+#include "engine/cuda/side_lane.h"
 #include "engine/model/config.h"
 #include "engine/model/forward.h"
-#include "engine/model/pass.h"
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/matrix.h"
 
 // What the parts of the forward pass share: the rows of the pass, options, tables and scratch
-// memory. Everything is issued on one stream; nothing waits for the device.
+// memory. Everything is issued on one stream, or on side lanes that have joined it before the part
+// returns; nothing waits for the device.
 
 namespace baton::engine::cuda {
 
@@ -17,16 +20,16 @@ struct PassContext {
   const ModelConfig& config;
   Numerics numerics;
   int index_topk;
-  const Pass& pass;
+  PassShape shape;
   PassArrays::View arrays;
   const Scratch& scratch;
   const float* csa_rope_table;  // rotations of entries of 4 tokens
   const float* hca_rope_table;  // of 128
   CUstream_st* stream;
+  std::array<SideLane, kSideLanes>& sides;
 
-  int64_t rows() const { return pass.rows(); }
-  // Positions that the longest sequence has after the pass.
-  int64_t max_end() const;
+  int64_t rows() const { return shape.rows; }
+  Lane main() const { return {stream, scratch.workspace}; }
 
   // The scratch buffer as it is used in this pass.
   template <typename T>

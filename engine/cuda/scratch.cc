@@ -28,6 +28,9 @@ Scratch::Scratch(const ModelConfig& config, int index_topk, int64_t grouped_scra
   const int64_t k = config.num_experts_per_tok;
   const int64_t inner = config.moe_intermediate_size;
   workspace = carver.Take<std::byte>(kernels::cuda::LtMatmul::kWorkspaceBytes);
+  for (std::byte*& side : side_workspaces) {
+    side = carver.Take<std::byte>(kernels::cuda::LtMatmul::kWorkspaceBytes);
+  }
   rope = carver.Take<float>(rows * kernels::kRopeDim);
   compress_rope = carver.Take<float>(rows * kernels::kRopeDim);
   streams = carver.Matrix<BFloat16>(rows, width);
@@ -44,6 +47,7 @@ Scratch::Scratch(const ModelConfig& config, int index_topk, int64_t grouped_scra
   q = carver.Matrix<BFloat16>(rows, values);
   window = carver.Matrix<BFloat16>(rows, config.head_dim);
   projections = carver.Matrix<float>(rows, 4 * int64_t{config.head_dim});
+  index_projections = carver.Matrix<float>(rows, 4 * int64_t{config.index_head_dim});
   index_q = carver.Matrix<BFloat16>(rows, int64_t{config.index_n_heads} * config.index_head_dim);
   index_weights = carver.Matrix<BFloat16>(rows, config.index_n_heads);
   selected = carver.Matrix<int32_t>(rows, index_topk);

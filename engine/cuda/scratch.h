@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "common/base/bf16.h"
@@ -15,9 +16,12 @@ namespace baton::engine::cuda {
 
 // Rows that go through all layers together. Large enough for the tensor cores, small enough that
 // the buffers below stay a fraction of the weights.
-inline constexpr int64_t kMaxPassRows = 2048;
+inline constexpr int64_t kMaxPassRows = 4096;
 // Rows whose logits are computed at a time.
 inline constexpr int64_t kMaxLogitsRows = 256;
+
+// Streams beside the main one (side_lane.h).
+inline constexpr int kSideLanes = 2;
 
 // Deals out parts of one allocation, each aligned for any op; without memory it only counts.
 class Carver {
@@ -55,10 +59,11 @@ struct Scratch {
   using Fp8 = kernels::cuda::MutableFp8Rows;
 
   std::byte* workspace = nullptr;  // of products, LtMatmul::kWorkspaceBytes
-  float* rope = nullptr;           // [rows, 64], plain RoPE
-  float* compress_rope = nullptr;  // the same of layers that compress
-  Matrix<BFloat16> streams;        // X of the pass
-  Matrix<BFloat16> x;              // input of a sub-block, before its norm
+  std::array<std::byte*, kSideLanes> side_workspaces = {};  // the same
+  float* rope = nullptr;                                    // [rows, 64], plain RoPE
+  float* compress_rope = nullptr;                           // the same of layers that compress
+  Matrix<BFloat16> streams;                                 // X of the pass
+  Matrix<BFloat16> x;                                       // input of a sub-block, before its norm
   Matrix<BFloat16> normed;
   Fp8 quantized;  // `normed` as FP8 layers read it
   Matrix<BFloat16> output;
@@ -71,6 +76,7 @@ struct Scratch {
   Matrix<BFloat16> q;
   Matrix<BFloat16> window;
   Matrix<float> projections;  // compressor inputs
+  Matrix<float> index_projections;
   Matrix<BFloat16> index_q;
   Matrix<BFloat16> index_weights;
   Matrix<int32_t> selected;

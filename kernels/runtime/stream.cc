@@ -28,8 +28,10 @@ void Stream::Synchronize() const {
   CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
-void Stream::Wait(const Event& event) {
-  CheckCuda(cudaStreamWaitEvent(stream_, event.get(), 0), "cudaStreamWaitEvent");
+void Stream::Wait(const Event& event) { kernels::Wait(stream_, event); }
+
+void Wait(CUstream_st* stream, const Event& event) {
+  CheckCuda(cudaStreamWaitEvent(stream, event.get(), 0), "cudaStreamWaitEvent");
 }
 
 void CopyAsync(void* target, const void* source, int64_t bytes, CUstream_st* stream) {

@@ -26,6 +26,9 @@ class Stream {
   CUstream_st* stream_ = nullptr;
 };
 
+// The same for a stream that somebody else owns.
+void Wait(CUstream_st* stream, const Event& event);
+
 // Asynchronous copies between any two of device and pinned memory, and fills.
 void CopyAsync(void* target, const void* source, int64_t bytes, CUstream_st* stream);
 // `rows` pieces of `bytes` bytes, each so many bytes after the one before.

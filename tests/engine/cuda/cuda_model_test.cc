@@ -34,35 +34,6 @@ double Median(std::vector<double> values) {
 
 class CudaModelTest : public ::testing::Test {
  protected:
-  // One sequence in slot 1 of a backend, on pages in an order that no arithmetic would guess.
-  struct Place {
-    explicit Place(const std::string& name, const CacheOptions& options = kOptions)
-        : model(BothBackends::ModelOf(name)),
-          cache(*BothBackends::Get(name).NewCache(BothBackends::Geometry(options))),
-          pages(static_cast<size_t>(options.pages)) {
-      std::iota(pages.begin(), pages.end(), 0);
-      std::shuffle(pages.begin(), pages.end(), std::mt19937(3));
-    }
-    // Logits of all rows of [begin, end), `chunk` tokens a call.
-    LogitsRows Run(std::span<const int32_t> tokens, int64_t begin, int64_t end, int64_t chunk) {
-      LogitsRows rows;
-      for (int64_t done = begin; done < end; done += chunk) {
-        const auto count = static_cast<size_t>(std::min(chunk, end - done));
-        const SequenceChunk one{
-            .tokens = tokens.subspan(done, count), .start = done, .pages = pages, .slot = 1};
-        LogitsRows more =
-            SplitRows(model.Forward({&one, 1}, *cache).logits, model.config().vocab_size);
-        std::move(more.begin(), more.end(), std::back_inserter(rows));
-      }
-      return rows;
-    }
-
-    Model& model;
-    std::unique_ptr<CacheStorage> cache;
-    std::vector<int32_t> pages;
-  };
-  static constexpr CacheOptions kOptions{.page_tokens = 256, .pages = 8, .slots = 3};
-
   static void SetUpTestSuite() {
     tokens_ = TestTokens(kTokens);
     Place cpu("cpu");
@@ -110,7 +81,7 @@ TEST_F(CudaModelTest, DecodesAfterPrefill) {
 }
 
 TEST_F(CudaModelTest, OtherStorageFormatsComputeTheSameOnTheReferenceGrid) {
-  CacheOptions options = kOptions;
+  CacheOptions options = Place::kOptions;
   options.kv_format = kernels::EntryFormat::kFp8Packed;
   for (const kernels::EntryFormat index :
        {kernels::EntryFormat::kFp8Index, kernels::EntryFormat::kFp4Index}) {
