@@ -108,29 +108,35 @@ def unpack_bf16(tensor: Tensor) -> np.ndarray:
 
 
 def write(folder: pathlib.Path, shards: list[dict[str, Tensor]]) -> None:
-    """Safetensors files and their index. Data of a file is ordered so that every tensor is aligned."""
+    """Safetensors files and their index."""
     folder.mkdir(parents=True, exist_ok=True)
-    weight_map, total = {}, 0
+    weight_map = {}
     for number, tensors in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        ordered = sorted(tensors, key=lambda name: (-np.dtype(STORAGE[tensors[name].dtype]).itemsize, name))
-        header, offset = {"__metadata__": {"format": "pt"}}, 0
-        for name in ordered:
-            array = tensors[name].array
-            header[name] = {"dtype": tensors[name].dtype, "shape": list(array.shape),
-                            "data_offsets": [offset, offset + array.nbytes]}
-            offset += array.nbytes
-        encoded = json.dumps(header, separators=(",", ":")).encode()
-        encoded += b" " * (-len(encoded) % 8)
-        with (folder / file).open("wb") as out:
-            out.write(len(encoded).to_bytes(8, "little") + encoded)
-            for name in ordered:
-                storage = STORAGE[tensors[name].dtype]
-                out.write(np.ascontiguousarray(tensors[name].array).astype(storage, copy=False).tobytes())
+        write_file(folder / file, tensors, {"format": "pt"})
         weight_map |= dict.fromkeys(tensors, file)
-        total += offset
+    total = sum(tensor.array.nbytes for tensors in shards for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index, indent=1))
+
+
+def write_file(path: pathlib.Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Data is ordered by the size of its elements, so that every tensor is aligned."""
+    ordered = sorted(tensors, key=lambda name: (-np.dtype(STORAGE[tensors[name].dtype]).itemsize, name))
+    header, offset = {"__metadata__": metadata}, 0
+    for name in ordered:
+        array = tensors[name].array
+        header[name] = {"dtype": tensors[name].dtype, "shape": list(array.shape),
+                        "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with path.open("wb") as out:
+        out.write(len(encoded).to_bytes(8, "little") + encoded)
+        for name in ordered:
+            if tensors[name].array.dtype != STORAGE[tensors[name].dtype]:
+                raise ValueError(f"{name}: {tensors[name].array.dtype} is not stored as {tensors[name].dtype}")
+            out.write(np.ascontiguousarray(tensors[name].array).tobytes())
 
 
 def read_file(path: pathlib.Path) -> dict[str, Tensor]:
