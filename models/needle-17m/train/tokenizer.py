@@ -16,7 +16,11 @@ LETTERS, SIGNS = "A-Za-z", re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 DIGITS = re.compile(r"[0-9]{1,3}")
 PIECES = re.compile(
     rf"[{SIGNS}][{LETTERS}]+|[^\r\n{LETTERS}{SIGNS}]?[{LETTERS}]+| ?[{SIGNS}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+|\S")
+
+# Bytes that print nothing stand in the vocabulary as letters: byte b as U+0100 + b, DEL as the one after space.
+VISIBLE = {byte: 0x100 + byte for byte in range(33)} | {0x7F: 0x121}
+INVISIBLE = {letter: byte for byte, letter in VISIBLE.items()}
 
 
 def pieces(text: str) -> list[str]:
@@ -45,10 +49,10 @@ class Tokenizer:
 
     def decode(self, ids) -> str:
         """Control tokens appear by name."""
-        return "".join(self._texts[int(id)] for id in ids).replace("Ġ", " ").replace("Ċ", "\n")
+        return "".join(self._texts[int(id)] for id in ids).translate(INVISIBLE)
 
     def _encode_piece(self, piece: str) -> tuple[int, ...]:
-        parts = list(piece.replace(" ", "Ġ").replace("\n", "Ċ").replace("\r", "č"))
+        parts = list(piece.translate(VISIBLE))
         while len(parts) > 1:
             ranked = [(self._rank.get(pair, len(self._rank)), i)
                       for i, pair in enumerate(zip(parts, parts[1:]))]
