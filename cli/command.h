@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -31,8 +32,25 @@ CLI::Option* AddOption(CLI::App* command, const std::string& name, Value& value,
   return command->add_option(name, value, help)->capture_default_str();
 }
 
+// A list: one item for each time the flag is given.
+template <typename Value>
+CLI::Option* AddList(CLI::App* command, const std::string& name, std::vector<Value>& values,
+                     const std::string& help) {
+  return command->add_option(name, values, help)->allow_extra_args(false);
+}
+
+// Limits, inclusive; an error names them, --help is left to the help text.
+template <typename Value>
+CLI::Validator InRange(Value low, Value high) {
+  return CLI::Range(low, high).description("");
+}
+
 // Each adds itself below `app`.
 Command AddImportPrompts(CLI::App& app);
 Command AddUp(CLI::App& app);
+Command AddChat(CLI::App& app);
+Command AddTop(CLI::App& app);
+Command AddBench(CLI::App& app);
+Command AddCompletion(CLI::App& app);  // of all that are added to `app`, which must outlive it
 
 }  // namespace baton::cli

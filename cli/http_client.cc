@@ -202,7 +202,8 @@ absl::Status StatusOf(const HttpResponse& response, absl::string_view url) {
     said = json["error"]["message"].get<std::string>();
   }
   const std::string message = absl::StrCat(url, ": HTTP ", response.status, ": ", said);
-  if (response.status == 429 || response.status == 503) return absl::UnavailableError(message);
+  if (response.status == 429) return absl::ResourceExhaustedError(message);
+  if (response.status == 503) return absl::UnavailableError(message);
   return response.status < 500 ? absl::InvalidArgumentError(message) : absl::InternalError(message);
 }
 

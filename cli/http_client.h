@@ -70,8 +70,8 @@ class HttpClient {
 };
 
 // OK for 2xx; otherwise an error whose message is "<url>: HTTP 400: <what the server says>", with
-// the message of an OpenAI error body if it is one. 429 and 503 are UNAVAILABLE, other 4xx
-// INVALID_ARGUMENT, the rest INTERNAL.
+// the message of an OpenAI error body if it is one. 429 is RESOURCE_EXHAUSTED, 503 UNAVAILABLE,
+// other 4xx INVALID_ARGUMENT, the rest INTERNAL.
 absl::Status StatusOf(const HttpResponse& response, absl::string_view url);
 
 }  // namespace baton::cli

@@ -220,9 +220,9 @@ Command AddUp(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--model-dir", options->model_dir, "directory of the checkpoint");
   command->add_option("--prefill", options->prefill, "prefill workers [default 1]")
-      ->check(CLI::Range(0, 1024));
+      ->check(InRange(0, 1024));
   command->add_option("--decode", options->decode, "decode workers [default 1]")
-      ->check(CLI::Range(1, 1024));
+      ->check(InRange(1, 1024));
   command->add_option("--device", options->device, "what computes in the workers: cpu or cuda");
   command->add_option("--kv-cache-dtype", options->kv_cache_dtype,
                       "storage of compressed KV entries: bf16 or fp8");
@@ -232,23 +232,23 @@ Command AddUp(CLI::App& app) {
                       "host:port of the HTTP API; port 0 picks one [default 127.0.0.1:8000]");
   command->add_option("--metrics-listen", options->metrics_listen,
                       "host:port of the router's metrics [default 127.0.0.1:9000]");
-  command->add_option("--worker-flag", options->worker_flags,
-                      "flag of every worker, such as --worker-flag=--pages=64; may be repeated");
-  command->add_option("--prefill-flag", options->prefill_flags, "flag of prefill workers");
-  command->add_option("--decode-flag", options->decode_flags, "flag of decode workers");
-  command->add_option("--router-flag", options->router_flags, "flag of the router");
+  AddList(command, "--worker-flag", options->worker_flags,
+          "flag of every worker, such as --worker-flag=--pages=64; may be repeated");
+  AddList(command, "--prefill-flag", options->prefill_flags, "flag of prefill workers");
+  AddList(command, "--decode-flag", options->decode_flags, "flag of decode workers");
+  AddList(command, "--router-flag", options->router_flags, "flag of the router");
   command
       ->add_option("--log-dir", options->log_dir,
                    "folder for the logs; by default a temporary one, kept after a failure")
       ->type_name("FOLDER");
   AddOption(command, "--restarts", options->restarts,
             "how many ends of processes are answered by starting them again; the next ends all")
-      ->check(CLI::Range(0, 1000000));
+      ->check(InRange(0, 1000000));
   AddOption(command, "--start-timeout", options->start_timeout_s, "in seconds")
-      ->check(CLI::Range(1, 86400));
+      ->check(InRange(1, 86400));
   AddOption(command, "--stop-timeout", options->stop_timeout_s,
             "in seconds; what drains longer is killed")
-      ->check(CLI::Range(1, 86400));
+      ->check(InRange(1, 86400));
   command->add_flag("--json", options->json, "report events as JSON, one a line");
   return {.app = command, .run = [options] { return Run(*options); }};
 }

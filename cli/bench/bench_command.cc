@@ -1,0 +1,266 @@
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/bench/replay.h"
+#include "cli/bench/report.h"
+#include "cli/bench/workload.h"
+#include "cli/command.h"
+#include "cli/generation.h"
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+#include "common/read_file.h"
+#include "common/status_macros.h"
+
+namespace baton::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct BenchOptions {
+  std::string url = "http://localhost:8000";
+  std::string model;  // empty: what the server serves
+
+  std::optional<double> rate;
+  std::optional<int> concurrency;
+  double speed = 1;
+  int max_in_flight = 1024;
+
+  std::string trace, generate_trace;
+  int64_t requests = 100;
+  std::string input = "512", output = "128";
+  int turns = 1;
+  double think_time_s = 1;
+  int64_t shared_prefix = 0;
+  int prefix_groups = 1;
+  int64_t block_tokens = 512;
+  uint64_t seed = 1;
+
+  int warmup = 0;
+  double temperature = 0;
+  int32_t token_low = 16, token_high = 1000;
+  double timeout_s = 600;
+
+  std::optional<double> slo_ttft_ms, slo_tpot_ms, slo_e2e_ms;
+  bool json = false;
+  std::string csv, plots;
+};
+
+absl::Status Write(const fs::path& path, const std::string& content) {
+  std::ofstream file(path, std::ios::binary);
+  file << content;
+  file.close();
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path.string()));
+  return absl::OkStatus();
+}
+
+absl::Status Check(const BenchOptions& options) {
+  if (options.rate && options.concurrency) {
+    return UsageError("--rate asks for an open loop, --concurrency for a closed one: give one");
+  }
+  if (!options.trace.empty() && options.rate) {
+    return UsageError("a trace has its own times: --speed makes them pass faster, not --rate");
+  }
+  if (options.token_low >= options.token_high) {
+    return UsageError("--token-low must be less than --token-high");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TraceRequest>> Synthetic(const BenchOptions& options, uint64_t seed,
+                                                    int64_t requests) {
+  const auto lengths = [](const char* flag, const std::string& text) {
+    absl::StatusOr<LengthDistribution> parsed = LengthDistribution::Parse(text);
+    if (parsed.ok()) return parsed;
+    return absl::StatusOr<LengthDistribution>(
+        UsageError(absl::StrCat(flag, ": ", parsed.status().message())));
+  };
+  WorkloadOptions workload;
+  workload.requests = requests;
+  workload.rate = options.rate.value_or(0);
+  BATON_ASSIGN_OR_RETURN(workload.input, lengths("--input", options.input));
+  BATON_ASSIGN_OR_RETURN(workload.output, lengths("--output", options.output));
+  workload.turns = options.turns;
+  workload.think_time_s = options.think_time_s;
+  workload.shared_prefix = options.shared_prefix;
+  workload.prefix_groups = options.prefix_groups;
+  workload.block_tokens = options.block_tokens;
+  workload.seed = seed;
+  return MakeWorkload(workload);
+}
+
+absl::StatusOr<std::vector<TraceRequest>> Requests(const BenchOptions& options) {
+  if (options.trace.empty()) return Synthetic(options, options.seed, options.requests);
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(options.trace));
+  return ParseTrace(text, options.trace);
+}
+
+absl::Status WarmUp(const BenchOptions& options, ReplayOptions replay) {
+  if (options.warmup == 0) return absl::OkStatus();
+  // Of other tokens, so that nothing of the workload is cached by it.
+  BATON_ASSIGN_OR_RETURN(std::vector<TraceRequest> requests,
+                         Synthetic(options, ~options.seed, options.warmup));
+  for (TraceRequest& request : requests) request.hash_ids.clear();
+  replay.concurrency = 1;
+  for (const RequestRecord& record : Replay(requests, replay, [](int64_t) {})) {
+    BATON_RETURN_IF_ERROR(record.status) << "warming up";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteFiles(const BenchOptions& options, const std::vector<RequestRecord>& records) {
+  if (!options.csv.empty()) {
+    BATON_RETURN_IF_ERROR(Write(options.csv, RecordsCsv(records)));
+  }
+  if (options.plots.empty()) return absl::OkStatus();
+  std::error_code error;
+  fs::create_directories(options.plots, error);
+  for (const auto& [name, svg] : ReportCharts(records)) {
+    BATON_RETURN_IF_ERROR(Write(fs::path(options.plots) / name, svg));
+  }
+  return absl::OkStatus();
+}
+
+Objectives ObjectivesOf(const BenchOptions& options) {
+  Objectives objectives;
+  if (options.slo_ttft_ms) objectives.ttft_s = *options.slo_ttft_ms / 1e3;
+  if (options.slo_tpot_ms) objectives.tpot_s = *options.slo_tpot_ms / 1e3;
+  if (options.slo_e2e_ms) objectives.e2e_s = *options.slo_e2e_ms / 1e3;
+  return objectives;
+}
+
+absl::StatusOr<ReplayOptions> ReplayOf(const BenchOptions& options) {
+  absl::StatusOr<Url> url = ParseUrl(options.url);
+  if (!url.ok()) return UsageError(absl::StrCat("--url: ", url.status().message()));
+  ReplayOptions replay{.url = *std::move(url)};
+  replay.model = options.model;
+  if (replay.model.empty()) {
+    HttpClient client(replay.url, {.cancelled = Interrupts::Pending});
+    BATON_ASSIGN_OR_RETURN(replay.model, ServedModel(client));
+  }
+  const bool open = options.rate || (!options.trace.empty() && !options.concurrency);
+  replay.concurrency = open ? 0 : options.concurrency.value_or(1);
+  replay.speed = options.speed;
+  replay.max_in_flight = options.max_in_flight;
+  replay.temperature = options.temperature;
+  replay.block_tokens = options.block_tokens;
+  replay.token_low = options.token_low;
+  replay.token_high = options.token_high;
+  replay.silence_timeout = std::chrono::nanoseconds(int64_t(options.timeout_s * 1e9));
+  return replay;
+}
+
+absl::Status Run(const BenchOptions& options) {
+  BATON_RETURN_IF_ERROR(Check(options));
+  BATON_ASSIGN_OR_RETURN(const std::vector<TraceRequest> requests, Requests(options));
+  if (!options.generate_trace.empty()) return Write(options.generate_trace, TraceText(requests));
+
+  const Interrupts interrupts({SIGINT, SIGTERM});
+  BATON_ASSIGN_OR_RETURN(const ReplayOptions replay, ReplayOf(options));
+  BATON_RETURN_IF_ERROR(WarmUp(options, replay));
+  ProgressBar progress("bench", "requests", static_cast<int64_t>(requests.size()));
+  const std::vector<RequestRecord> records =
+      Replay(requests, replay, [&](int64_t done) { progress.Update(done); });
+  progress.Clear();
+
+  const BenchReport report = MakeReport(records, ObjectivesOf(options));
+  std::cout << (options.json ? ReportJson(report) : ReportText(report, UsesColour(kStdout)))
+            << std::flush;
+  BATON_RETURN_IF_ERROR(WriteFiles(options, records));
+  if (Interrupts::Pending()) return absl::CancelledError("interrupted");
+  if (report.succeeded == report.requests) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(report.requests - report.succeeded, " of ",
+                                             report.requests, " requests failed"));
+}
+
+void AddLoadOptions(CLI::App* command, BenchOptions& options) {
+  command
+      ->add_option("--rate", options.rate,
+                   "open loop: sessions begin so often a second, as a Poisson process")
+      ->check(InRange(1e-6, 1e6));
+  command
+      ->add_option("--concurrency", options.concurrency,
+                   "closed loop: so many requests at any time [default 1]")
+      ->check(InRange(1, 65536));
+  command
+      ->add_option("--trace", options.trace,
+                   "Mooncake trace to replay: at its times, or as fast as --concurrency allows")
+      ->type_name("FILE");
+  AddOption(command, "--speed", options.speed, "a trace's times pass so many times as fast")
+      ->check(InRange(1e-6, 1e6));
+  AddOption(command, "--max-in-flight", options.max_in_flight,
+            "open loop: more wait, and their latency counts that")
+      ->check(InRange(1, 65536));
+  command
+      ->add_option("--generate-trace", options.generate_trace,
+                   "write the synthetic workload as a trace, and end")
+      ->type_name("FILE");
+}
+
+void AddWorkloadOptions(CLI::App* command, BenchOptions& options) {
+  AddOption(command, "--requests", options.requests, "of the synthetic workload")
+      ->check(InRange<int64_t>(1, 100000000));
+  AddOption(command, "--input", options.input,
+            "prompt tokens: N, uniform:LOW:HIGH, exponential:MEAN or lognormal:MEAN:SIGMA");
+  AddOption(command, "--output", options.output, "tokens to generate, in the same ways");
+  AddOption(command, "--turns", options.turns, "of a session; each sends the conversation so far")
+      ->check(InRange(1, 10000));
+  AddOption(command, "--think-time", options.think_time_s,
+            "open loop: mean seconds from one turn to the next")
+      ->check(InRange(0.0, 86400.0));
+  AddOption(command, "--shared-prefix", options.shared_prefix,
+            "tokens with which all prompts of a group begin, in whole blocks")
+      ->check(InRange<int64_t>(0, 1 << 24));
+  AddOption(command, "--prefix-groups", options.prefix_groups, "how many such beginnings there are")
+      ->check(InRange(1, 1000000));
+  AddOption(command, "--block-tokens", options.block_tokens, "that one hash id of a trace means")
+      ->check(InRange<int64_t>(1, 1 << 20));
+  AddOption(command, "--seed", options.seed, "of the synthetic workload");
+}
+
+void AddReportOptions(CLI::App* command, BenchOptions& options) {
+  const auto objective = [&](const char* name, std::optional<double>& value, const char* help) {
+    command->add_option(name, value, help)->check(InRange(0.0, 1e9));
+  };
+  objective("--slo-ttft", options.slo_ttft_ms, "goodput: longest time to first token, in ms");
+  objective("--slo-tpot", options.slo_tpot_ms, "goodput: longest time per further token, in ms");
+  objective("--slo-e2e", options.slo_e2e_ms, "goodput: longest time of a request, in ms");
+  command->add_flag("--json", options.json, "the report as JSON");
+  command->add_option("--csv", options.csv, "write a line for each request")->type_name("FILE");
+  command->add_option("--plots", options.plots, "write charts as SVG")->type_name("FOLDER");
+}
+
+}  // namespace
+
+Command AddBench(CLI::App& app) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand(
+      "bench",
+      "Puts load on a router and reports latencies, throughput and goodput. Prompts are random "
+      "tokens of exact length.");
+  AddOption(command, "--url", options->url, "of the router");
+  command->add_option("--model", options->model, "by default the one that is served");
+  AddLoadOptions(command, *options);
+  AddWorkloadOptions(command, *options);
+  AddOption(command, "--warmup", options->warmup, "requests before that are not measured")
+      ->check(InRange(0, 1000000));
+  AddOption(command, "--temperature", options->temperature, "of sampling")
+      ->check(InRange(0.0, 100.0));
+  AddOption(command, "--token-low", options->token_low, "lowest token id of prompts")
+      ->check(InRange(0, 1 << 30));
+  AddOption(command, "--token-high", options->token_high, "one more than the highest")
+      ->check(InRange(1, 1 << 30));
+  AddOption(command, "--timeout", options->timeout_s, "seconds of silence that fail a request")
+      ->check(InRange(0.001, 1e6));
+  AddReportOptions(command, *options);
+  return {.app = command, .run = [options] { return Run(*options); }};
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/http_client.h"
+#include "cli/top/fleet.h"
+
+namespace baton::cli {
+
+// Reads the metrics of a fleet over and over. Not thread-safe.
+class Scraper {
+ public:
+  // `addresses` are host:port of /metrics of routers and workers.
+  explicit Scraper(std::vector<std::string> addresses);
+
+  // UNAVAILABLE when no endpoint answers. Workers that a router names are asked where their metrics
+  // are and read from then on; those it names no more are read no more.
+  absl::StatusOr<Reading> Read();
+
+ private:
+  void ReadOne(const std::string& address, Reading& reading);
+  // Workers that routers name -> their metrics address.
+  std::map<std::string, std::string> Discover(Reading& reading);
+
+  const std::vector<std::string> addresses_;
+  std::map<std::string, std::string> metrics_of_;  // worker -> its metrics address; "": has none
+  std::map<std::string, HttpClient> clients_;
+};
+
+}  // namespace baton::cli

@@ -1,0 +1,128 @@
+#include <csignal>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+#include "cli/top/fleet.h"
+#include "cli/top/fleet_view.h"
+#include "cli/top/scraper.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+
+namespace baton::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kWindow = std::chrono::seconds(60);  // of percentiles in the live view
+
+struct TopOptions {
+  std::vector<std::string> metrics;  // empty: kDefaultRouter
+  double interval_s = 1;
+  bool once = false;
+  bool json = false;
+};
+constexpr const char* kDefaultRouter = "localhost:9000";
+
+// False when it was cut short by Ctrl-C.
+bool Sleep(std::chrono::duration<double> time) {
+  const auto end = Clock::now() + time;
+  while (!Interrupts::Pending() && Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return !Interrupts::Pending();
+}
+
+// The readings of the last minute; the oldest begins the window of the percentiles.
+class History {
+ public:
+  FleetFigures Add(Reading reading) {
+    while (readings_.size() > 1 && reading.time - readings_[1].time >= kWindow) {
+      readings_.pop_front();
+    }
+    readings_.push_back(std::move(reading));
+    const bool first = readings_.size() == 1;
+    return Figures(first ? nullptr : &readings_.front(),
+                   first ? nullptr : &readings_[readings_.size() - 2], readings_.back());
+  }
+
+ private:
+  std::deque<Reading> readings_;
+};
+
+absl::Status Once(Scraper& scraper, const TopOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const Reading before, scraper.Read());
+  if (!Sleep(std::chrono::duration<double>(options.interval_s))) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const Reading now, scraper.Read());
+  const FleetFigures fleet = Figures(nullptr, &before, now);
+  std::cout << (options.json ? FleetJson(fleet) + "\n" : FleetText(fleet, UsesColour(kStdout)))
+            << std::flush;
+  return absl::OkStatus();
+}
+
+absl::Status Live(Scraper& scraper, const TopOptions& options) {
+  History history;
+  const bool screen = IsTerminal(kStdout) && !options.json;
+  do {
+    const absl::StatusOr<Reading> reading = scraper.Read();
+    if (!reading.ok() && !screen) return reading.status();
+    // Home, then what is old is cleared line by line and below: no flicker.
+    if (screen) std::cout << "\033[H";
+    std::string text = reading.ok() ? "" : absl::StrCat(reading.status().message(), "\n");
+    if (reading.ok()) {
+      const FleetFigures fleet = history.Add(*reading);
+      text = options.json ? FleetJson(fleet) + "\n" : FleetText(fleet, UsesColour(kStdout));
+    }
+    for (const char c : text) {
+      if (c == '\n' && screen) std::cout << "\033[K";
+      std::cout << c;
+    }
+    if (screen) std::cout << "\033[J";
+    std::cout << std::flush;
+  } while (Sleep(std::chrono::duration<double>(options.interval_s)));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const TopOptions& options) {
+  const std::vector<std::string> addresses =
+      options.metrics.empty() ? std::vector<std::string>{kDefaultRouter} : options.metrics;
+  for (const std::string& address : addresses) {
+    const absl::Status status = ParseHostPort(address).status();
+    if (!status.ok()) return UsageError(absl::StrCat("--metrics: ", status.message()));
+  }
+  const Interrupts interrupts({SIGINT, SIGTERM});
+  Scraper scraper(addresses);
+  if (options.once) return Once(scraper, options);
+  const bool screen = IsTerminal(kStdout) && !options.json;
+  if (screen) std::cout << "\033[?1049h\033[?25l";  // a screen of its own, no cursor
+  const absl::Status status = Live(scraper, options);
+  if (screen) std::cout << "\033[?25h\033[?1049l" << std::flush;
+  return status;
+}
+
+}  // namespace
+
+Command AddTop(CLI::App& app) {
+  auto options = std::make_shared<TopOptions>();
+  CLI::App* command = app.add_subcommand(
+      "top", "Shows what a fleet does: requests, tokens, latencies, cache pages, hand-offs.");
+  AddList(command, "--metrics", options->metrics,
+          absl::StrCat("host:port of the metrics of a router, which names its workers, or of a "
+                       "worker; may be repeated [default ",
+                       kDefaultRouter, "]"));
+  AddOption(command, "--interval", options->interval_s, "seconds between two looks, from 0.1")
+      ->check(InRange(0.1, 3600.0));
+  command->add_flag("--once", options->once,
+                    "look twice, one interval apart, and end; percentiles since the start");
+  command->add_flag("--json", options->json, "one JSON object a look");
+  return {.app = command, .run = [options] { return Run(*options); }};
+}
+
+}  // namespace baton::cli
