@@ -171,7 +171,8 @@ def attend(q, window, entries, allowed, sink, W: int, first: bool):
     padded = -T % W + T
     blocks = padded // W
     # A block of W queries needs its own keys and those of the block before.
-    keys = window.float().unfold(1, 2 * W, W).mT  # [b, blocks, 2W, d]
+    each = window.float().unflatten(1, (-1, W))
+    keys = torch.cat((each[:, :-1], each[:, 1:]), 2)  # [b, blocks, 2W, d]
     grouped = F.pad(q.float(), (0, 0, 0, 0, 0, padded - T)).reshape(b, blocks, W * H, d)
     near = torch.matmul(grouped, keys.mT).view(b, blocks, W, H, 2 * W) * d**-0.5
     i = torch.arange(W, device=q.device)[:, None]
