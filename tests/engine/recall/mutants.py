@@ -1,0 +1,75 @@
+"""mutants.py NAME ROOT COPY: the source of one mutant, with its fault put in.
+
+Each is a fault that an implementation of this indexer, or of a hand-off, had or could have. They are linked
+into builds of baton-recall for tests (recall_mutant_NAME), never into anything that is shipped."""
+
+import pathlib
+import subprocess
+import sys
+
+# name: (source, [find, replace, ...]); each text to be found stands there exactly once.
+MUTANTS = {
+    # Values and scale of an entry side by side, where a page has all values first.
+    "read_as_interleaved": ("kernels/cpu/cache_entry.cc", [
+        "constexpr uint8_t kE8m0Nan = 255;",
+        "constexpr uint8_t kE8m0Nan = 255;\n"
+        "EntryAddress SideBySide(const PagedPool& pool, int64_t entry, EntryAddress at) {\n"
+        "  const EntryBytes bytes = BytesOfEntry(pool.format, pool.head_dim);\n"
+        "  const int64_t index = entry % pool.entries_per_page;\n"
+        "  std::byte* record = at.values + index * bytes.scales;\n"
+        "  return {record, record + bytes.values};\n"
+        "}",
+        "return DecodeFp8Index(address, values);",
+        "return DecodeFp8Index(SideBySide(pool, entry, address), values);",
+        "return DecodeFp4Index(address, values);",
+        "return DecodeFp4Index(SideBySide(pool, entry, address), values);"]),
+    # The scale of the entry after this one.
+    "scale_of_next_row": ("kernels/cpu/cache_entry.cc", [
+        "std::memcpy(&scale, from.scales, sizeof(scale));",
+        "std::memcpy(&scale, from.scales + sizeof(scale), sizeof(scale));"]),
+    # The Hadamard transform on one side only.
+    "query_not_rotated": ("kernels/cpu/index_select.cc", ["isa.hadamard128(q);", ""]),
+    "key_not_rotated": ("kernels/cpu/entry_store.cc", ["isa.hadamard128(row);", ""]),
+    "no_relu": ("kernels/cpu/index_select.cc", [
+        "constexpr int kLanes = 16;",
+        "constexpr int kLanes = 16;\n"
+        "void ScoreLinearly(const IndexBlock& block) {\n"
+        "  for (int64_t row = 0; row < block.rows; ++row) {\n"
+        "    for (int entry = 0; entry < kIndexBlockEntries; ++entry) {\n"
+        "      const float* key = block.keys + entry / kLanes * kIndexDim * kLanes + entry % kLanes;\n"
+        "      float score = 0;\n"
+        "      for (int head = 0; head < block.heads; ++head) {\n"
+        "        const float* q = block.q + (row * block.heads + head) * kIndexDim;\n"
+        "        float dot = 0;\n"
+        "        for (int i = 0; i < kIndexDim; ++i) dot += q[i] * key[i * kLanes];\n"
+        "        score += block.w[row * block.heads + head] * dot;\n"
+        "      }\n"
+        "      block.scores[row * block.stride + entry] = score;\n"
+        "    }\n"
+        "  }\n"
+        "}",
+        "isa.index_block({.q", "ScoreLinearly({.q"]),
+    # Index queries rotated as window layers are: base 10000 and no YaRN.
+    "wrong_rope_base": ("engine/model/attention_layer.cc", [
+        "kernels::IndexQuery({.q = q, .heads = heads, .rope = rope_,",
+        "kernels::IndexQuery({.q = q, .heads = heads, .rope = context_.rope,"]),
+    # Every other page of index keys is what an earlier sequence left there.
+    "stale_page": ("engine/cache/sequence_records.cc", [
+        "std::memcpy(run.cache + i * run.stride, bytes.data()",
+        "if (range.stream != CacheStream::kIndexKey ||\n"
+        "          (run.buffer / run.record_bytes + i) / 64 % 2 == 0)\n"
+        "        std::memcpy(run.cache + i * run.stride, bytes.data()"]),
+    # Only pages are handed over.
+    "states_not_sent": ("engine/cache/sequence_records.cc", [
+        "void StoredRecords::Scatter(const RecordRange& range, std::span<const std::byte> bytes) {",
+        "void StoredRecords::Scatter(const RecordRange& range, std::span<const std::byte> bytes) {\n"
+        "  if (range.stream >= CacheStream::kCsaOverlapState &&\n"
+        "      range.stream <= CacheStream::kHcaState)\n"
+        "    return;"]),
+}
+
+if __name__ == "__main__":
+    name, root, copy = sys.argv[1:]
+    source, changes = MUTANTS[name]
+    mutate = pathlib.Path(root) / "tests/kvtransfer/mutate.py"
+    sys.exit(subprocess.call([sys.executable, mutate, pathlib.Path(root) / source, copy, *changes]))
