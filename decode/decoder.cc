@@ -202,8 +202,8 @@ void Decoder::OnLanded(Id id, absl::Status status) {
   metrics_.kv_transfers_inflight.Decrement();
   metrics_.kv_transfers[OutcomeOf(status)].Increment();
   if (status.ok()) {
-    request->served.handoff_bytes = kvtransfer::HandoffBytes(
-        layout_, request->sequence->cached_tokens(), request->sequence->prompt_tokens());
+    request->served.handoff_bytes =
+        kvtransfer::HandoffBytes(layout_, request->held, request->sequence->prompt_tokens());
     metrics_.kv_transfer_bytes(request->call->transport(), Direction::kReceived)
         .Increment(static_cast<double>(request->served.handoff_bytes));
   }

@@ -121,6 +121,7 @@ class Decoder final : public engine::EngineClient {
     Incarnation sender = 0;
     std::optional<PrefillDone> prefilled;
     std::unique_ptr<engine::Sequence> sequence;
+    kvtransfer::Held held;             // of the grant
     std::vector<int32_t> kept_tokens;  // of a preempted sequence: prompt and output so far
     uint32_t completion_tokens = 0;
     uint32_t cached_tokens = 0;

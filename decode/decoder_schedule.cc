@@ -128,7 +128,8 @@ void Decoder::Grant(Request& request) {
       .attempt = request.attempt, .sender = request.sender, .receiver = options_.incarnation};
   spec.records = &request.sequence->records();
   spec.layout = layout_;
-  spec.first_token = request.sequence->cached_tokens();
+  spec.held = request.held = {.entries = request.sequence->cached_tokens(),
+                              .state = request.sequence->state_tokens()};
   spec.tokens = request.sequence->prompt_tokens();
   spec.on_end = [this, id = request.id](absl::Status status) {
     loop_.Post([this, id, status = std::move(status)] { OnLanded(id, status); });
@@ -140,7 +141,7 @@ void Decoder::Grant(Request& request) {
     OnLanded(request.id, std::move(expected));
     return;
   }
-  request.call->Grant(request.sequence->cached_tokens());
+  request.call->Grant(request.held);
 }
 
 void Decoder::AddLocalChunks(std::vector<engine::StepItem>& items) {

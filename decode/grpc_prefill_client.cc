@@ -159,10 +159,12 @@ class GrpcPrefillClient::Call final : public PrefillCall,
                  });
   }
 
-  void Grant(int64_t first_token) override {
+  void Grant(const kvtransfer::Held& held) override {
     v1::PrefillRunRequest request;
-    request.mutable_grant()->set_first_token(first_token);
-    if (const auto sent = Sent(request.mutable_grant()->mutable_transport())) {
+    v1::PrefillRunRequest::Grant* grant = request.mutable_grant();
+    grant->set_first_token(static_cast<uint64_t>(held.entries));
+    grant->set_state_tokens(static_cast<uint64_t>(held.state));
+    if (const auto sent = Sent(grant->mutable_transport())) {
       sent->Pass(std::move(request));
     }
   }

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
+#include "kvtransfer/handoff_records.h"
 
 // What the decoder needs of prefill workers, without the wire.
 
@@ -49,7 +50,7 @@ struct PrefillOpen {
 class PrefillCall {
  public:
   virtual ~PrefillCall() = default;
-  virtual void Grant(int64_t first_token) = 0;
+  virtual void Grant(const kvtransfer::Held& held) = 0;
   // Every byte is verified: the prefill worker may forget the attempt.
   virtual void Received() = 0;
   virtual void Cancel() = 0;

@@ -99,8 +99,8 @@ class Engine {
   absl::Status Grow(Sequence& sequence, int64_t tokens);
 
   // The state after a hand-off of the whole prompt: every live record of prompt_tokens(), but for
-  // the entries of cached_tokens(), has been scattered into records(), and the prefill worker
-  // sampled `first_token`.
+  // the entries of cached_tokens() and the state of state_tokens(), has been scattered into
+  // records(), and the prefill worker sampled `first_token`.
   void AdoptHandoff(Sequence& sequence, int32_t first_token);
   // Whether the sequence is finished by what it holds already (a first token that stops it).
   StepOutput::Finish FinishOf(const Sequence& sequence) const;

@@ -18,7 +18,7 @@ void Engine::Impl::Begin(Sequence& sequence, PrefixUse use, const CacheLedger::O
   sequence.cached_tokens_ = opening.shared_tokens;
   if (opening.state != nullptr) {
     opening.state->Restore(*state.records, layout);
-    sequence.cached_tokens_ = opening.state->tokens();
+    sequence.cached_tokens_ = sequence.state_tokens_ = opening.state->tokens();
   }
   if (use == PrefixUse::kReceive) return;
   sequence.computed_ = state.forwarded = sequence.cached_tokens_;

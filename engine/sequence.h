@@ -32,6 +32,8 @@ class Sequence {
   const SamplingParams& sampling() const { return sampling_; }
   // Positions whose entries were found in the prefix cache when the sequence began.
   int64_t cached_tokens() const { return cached_tokens_; }
+  // Of what the state was restored when it began, at most cached_tokens(); 0: of nothing.
+  int64_t state_tokens() const { return state_tokens_; }
   // Its page table. Full pages may be other sequences' too; they are never written again.
   std::span<const int32_t> page_ids() const;
   // Tokens that pages are reserved for, whole pages; computing past it needs Engine::Grow first.
@@ -49,6 +51,7 @@ class Sequence {
   const int64_t prompt_tokens_;
   int64_t computed_ = 0;
   int64_t cached_tokens_ = 0;
+  int64_t state_tokens_ = 0;
   const SamplingParams sampling_;
   const std::unique_ptr<State> state_;
 };

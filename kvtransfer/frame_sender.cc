@@ -38,13 +38,15 @@ FrameSender::~FrameSender() {
 
 absl::Status FrameSender::Open(OutboundSpec spec) {
   BATON_CHECK(spec.records != nullptr && spec.on_end != nullptr);
-  if (spec.first_token < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("first_token ", spec.first_token));
+  if (!spec.held.valid()) {
+    return absl::InvalidArgumentError(absl::StrCat("granted with the entries of ",
+                                                   spec.held.entries, " tokens and the state of ",
+                                                   spec.held.state));
   }
   if (absl::Status status = SendPlan::CheckLayout(spec.layout, frame_bytes_); !status.ok()) {
     return status;
   }
-  SendPlan plan(spec.layout, spec.first_token, options_.send_tokens);
+  SendPlan plan(spec.layout, spec.held, options_.send_tokens);
   const AttemptId attempt = spec.key.attempt;
   MutexLock lock(mutex_);
   if (shutting_down_) return absl::UnavailableError("the sender is shutting down");
@@ -75,10 +77,10 @@ void FrameSender::Finish(const AttemptId& attempt, int64_t tokens) {
     MutexLock lock(mutex_);
     Outbound* outbound = Find(attempt);
     if (outbound == nullptr || outbound->ending) return;
-    if (tokens < outbound->spec.first_token) {  // which the peer chose
+    if (tokens < outbound->spec.held.entries) {  // which the peer chose
       EndWith(*outbound,
               absl::InvalidArgumentError(absl::StrCat(
-                  "granted from token ", outbound->spec.first_token, " of a prompt of ", tokens)));
+                  "granted from token ", outbound->spec.held.entries, " of a prompt of ", tokens)));
     } else {
       outbound->plan.Finish(tokens);
     }
@@ -286,7 +288,7 @@ bool FrameSender::PlanNext(Draft* draft) {
   draft->header = {.kind = plan.kind,
                    .key = outbound.spec.key,
                    .sequence = draft->sequence,
-                   .first_token = static_cast<uint64_t>(outbound.spec.first_token),
+                   .first_token = static_cast<uint64_t>(outbound.spec.held.entries),
                    .tokens = static_cast<uint64_t>(plan.tokens)};
   draft->segments = std::move(plan.segments);
   return true;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "kvtransfer/handoff_records.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -20,10 +19,10 @@ std::string RangeText(IndexRange range) {
 
 }  // namespace
 
-Landing::Landing(const CacheLayout& layout, int64_t first_token, int64_t tokens)
-    : first_token_(first_token), tokens_(tokens) {
+Landing::Landing(const CacheLayout& layout, const Held& held, int64_t tokens)
+    : held_(held), tokens_(tokens) {
   for (const StreamLayout& stream : layout.streams) {
-    const IndexRange expected = HandoffRecords(stream.stream, first_token, tokens);
+    const IndexRange expected = HandoffRecords(stream.stream, held, tokens);
     streams_.push_back({stream, expected, std::vector<IntervalSet>(stream.layers)});
     missing_records_ += expected.size() * stream.layers;
   }
@@ -38,8 +37,8 @@ const Landing::Stream* Landing::Find(CacheStream stream) const {
 
 absl::Status Landing::Check(const FrameView& frame) const {
   const FrameHeader& header = frame.header;
-  if (header.first_token != static_cast<uint64_t>(first_token_)) {
-    return NotGranted("first_token", header.first_token, first_token_);
+  if (header.first_token != static_cast<uint64_t>(held_.entries)) {
+    return NotGranted("first_token", header.first_token, held_.entries);
   }
   const auto tokens = static_cast<uint64_t>(tokens_);
   if (header.kind == FrameKind::kTail ? header.tokens != tokens : header.tokens > tokens) {

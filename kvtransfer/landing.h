@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "kvtransfer/frame.h"
+#include "kvtransfer/handoff_records.h"
 #include "kvtransfer/interval_set.h"
 
 namespace baton::kvtransfer {
@@ -19,7 +20,7 @@ class Landing {
     std::span<const std::byte> bytes;  // of the frame
   };
 
-  Landing(const CacheLayout& layout, int64_t first_token, int64_t tokens);
+  Landing(const CacheLayout& layout, const Held& held, int64_t tokens);
 
   // Whether every segment is part of the grant. FAILED_PRECONDITION naming what is not.
   absl::Status Check(const FrameView& frame) const;
@@ -39,7 +40,7 @@ class Landing {
   absl::Status CheckSegment(const Segment& segment, FrameKind kind) const;
   const Stream* Find(CacheStream stream) const;
 
-  const int64_t first_token_;
+  const Held held_;
   const int64_t tokens_;
   std::vector<Stream> streams_;
   int64_t missing_records_ = 0;  // over all layers

@@ -66,11 +66,12 @@ FrameReceiver::~FrameReceiver() {
 
 absl::Status FrameReceiver::Expect(LandingSpec spec) {
   BATON_CHECK(spec.records != nullptr && spec.on_end != nullptr);
-  if (spec.first_token < 0 || spec.tokens < spec.first_token) {
-    return absl::InvalidArgumentError(absl::StrCat("hand-off of tokens ", spec.first_token, " to ",
-                                                   spec.tokens, " is not a range"));
+  if (!spec.held.valid() || spec.tokens < spec.held.entries) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hand-off of ", spec.tokens, " tokens of which the entries of ",
+                     spec.held.entries, " and the state of ", spec.held.state, " are held"));
   }
-  Landing landing(spec.layout, spec.first_token, spec.tokens);
+  Landing landing(spec.layout, spec.held, spec.tokens);
   const AttemptId attempt = spec.key.attempt;
   MutexLock lock(mutex_);
   auto [it, inserted] = open_.try_emplace(attempt);

@@ -12,6 +12,7 @@
 #include "kvtransfer/executor.h"
 #include "kvtransfer/frame.h"
 #include "kvtransfer/handoff_key.h"
+#include "kvtransfer/handoff_records.h"
 #include "kvtransfer/transport.h"
 
 // Role: the decode side of hand-offs: verifies every frame, writes reserved records, says when all
@@ -27,8 +28,8 @@ struct LandingSpec {
   HandoffKey key;
   SequenceRecords* records = nullptr;  // writable until on_end has been called
   CacheLayout layout;
-  int64_t first_token = 0;  // append-only records of earlier tokens are there already
-  int64_t tokens = 0;       // of the prompt: the records expected are those of LiveRecords
+  Held held = {};      // there already
+  int64_t tokens = 0;  // of the prompt: the records expected are those of HandoffRecords
   // Exactly once: OK when every record was verified and written, else why not. After it nothing
   // writes to `records`.
   std::function<void(absl::Status)> on_end;

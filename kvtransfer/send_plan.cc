@@ -5,16 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "kvtransfer/handoff_records.h"
 
 namespace baton::kvtransfer {
 
-SendPlan::SendPlan(CacheLayout layout, int64_t first_token, int64_t send_tokens)
+SendPlan::SendPlan(CacheLayout layout, const Held& held, int64_t send_tokens)
     : layout_(std::move(layout)),
-      first_token_(first_token),
+      held_(held),
       send_tokens_(send_tokens),
-      planned_tokens_(first_token) {
-  BATON_CHECK(first_token >= 0 && send_tokens > 0) << first_token << ", " << send_tokens;
+      planned_tokens_(held.entries) {
+  BATON_CHECK(held.valid() && send_tokens > 0) << held.entries << ", " << send_tokens;
 }
 
 absl::Status SendPlan::CheckLayout(const CacheLayout& layout, size_t frame_bytes) {
@@ -37,11 +36,11 @@ void SendPlan::Advance(int64_t tokens) {
 
 void SendPlan::Finish(int64_t tokens) {
   BATON_CHECK(!finished_) << "finished twice";
-  BATON_CHECK(tokens >= tokens_ && tokens >= first_token_) << tokens << " after " << tokens_;
+  BATON_CHECK(tokens >= tokens_ && tokens >= held_.entries) << tokens << " after " << tokens_;
   AddAppendOnly(tokens);
   for (const StreamLayout& stream : layout_.streams) {
     if (!IsAppendOnly(stream.stream)) {
-      Add(stream, HandoffRecords(stream.stream, first_token_, tokens));
+      Add(stream, HandoffRecords(stream.stream, held_, tokens));
     }
   }
   tokens_ = tokens;
@@ -52,7 +51,7 @@ void SendPlan::AddAppendOnly(int64_t tokens) {
   if (tokens <= planned_tokens_) return;
   for (const StreamLayout& stream : layout_.streams) {
     if (IsAppendOnly(stream.stream)) {
-      Add(stream, HandoffRecords(stream.stream, planned_tokens_, tokens));
+      Add(stream, HandoffRecords(stream.stream, {.entries = planned_tokens_}, tokens));
     }
   }
   planned_tokens_ = tokens;

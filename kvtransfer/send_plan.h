@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "common/cache_layout.h"
 #include "kvtransfer/frame.h"
+#include "kvtransfer/handoff_records.h"
 
 namespace baton::kvtransfer {
 
@@ -21,7 +22,7 @@ struct FramePlan {
 // follow after Finish.
 class SendPlan {
  public:
-  SendPlan(CacheLayout layout, int64_t first_token, int64_t send_tokens);
+  SendPlan(CacheLayout layout, const Held& held, int64_t send_tokens);
 
   // INVALID_ARGUMENT, naming stream and size, when a record does not fit a frame of `frame_bytes`.
   static absl::Status CheckLayout(const CacheLayout& layout, size_t frame_bytes);
@@ -42,7 +43,7 @@ class SendPlan {
   void Add(const StreamLayout& stream, IndexRange indices);
 
   const CacheLayout layout_;
-  const int64_t first_token_;
+  const Held held_;
   const int64_t send_tokens_;
   int64_t planned_tokens_;  // append-only records of positions before it are in ready_ or sent
   int64_t tokens_ = 0;

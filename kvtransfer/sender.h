@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "kvtransfer/handoff_key.h"
+#include "kvtransfer/handoff_records.h"
 #include "kvtransfer/transport.h"
 
 // Role: the prefill side of hand-offs. One state machine for all transports.
@@ -35,7 +36,7 @@ struct OutboundSpec {
   std::string endpoint;                      // the transport's address of the receiver
   const SequenceRecords* records = nullptr;  // readable until on_end has been called
   CacheLayout layout;
-  int64_t first_token = 0;  // of the grant: earlier append-only records are not sent
+  Held held = {};  // of the grant: what the receiver has is not sent
   // Exactly once. After it the sender and its transport never touch `records` again.
   std::function<void(absl::Status)> on_end;
 };
@@ -57,7 +58,7 @@ class Sender {
   virtual ~Sender() = default;
 
   // ALREADY_EXISTS if the attempt is open, INVALID_ARGUMENT if the layout's records do not fit
-  // frames. On an error on_end is not called.
+  // frames or nobody can hold what the grant says. On an error on_end is not called.
   virtual absl::Status Open(OutboundSpec spec) = 0;
   // Positions [0, tokens) are computed: append-only records of whole pages may be sent now.
   // Unknown attempts (ended meanwhile): no effect, here and below.

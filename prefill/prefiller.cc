@@ -70,9 +70,9 @@ Prefiller::Run* Prefiller::Find(RunId id) {
   return it == runs_.end() ? nullptr : it->second.get();
 }
 
-void Prefiller::Grant(RunId run, int64_t first_token, std::string transport) {
-  PostFor(run, [this, first_token, transport = std::move(transport)](Run& granted) {
-    OnGranted(granted, first_token, transport);
+void Prefiller::Grant(RunId run, const kvtransfer::Held& held, std::string transport) {
+  PostFor(run, [this, held, transport = std::move(transport)](Run& granted) {
+    OnGranted(granted, held, transport);
   });
 }
 
@@ -173,8 +173,8 @@ void Prefiller::OnComputed(Run& run, int32_t first_token) {
   if (run.state.granted()) sender_.Finish(run.request.attempt, run.entry.tokens);
 }
 
-void Prefiller::OnGranted(Run& run, int64_t first_token, std::string transport) {
-  run.first_token = first_token;
+void Prefiller::OnGranted(Run& run, const kvtransfer::Held& held, std::string transport) {
+  run.held = held;
   run.transport = std::move(transport);
   const Action action = run.state.OnGrant();
   if (action == Action::kOpenTransfer) {
@@ -193,7 +193,7 @@ void Prefiller::OpenTransfer(Run& run) {
   spec.endpoint = run.request.decode_address;
   spec.records = &run.sequence->records();
   spec.layout = layout_;
-  spec.first_token = run.first_token;
+  spec.held = run.held;
   spec.on_end = [this, id = run.id](absl::Status status) {
     loop_.Post([this, id, status = std::move(status)] { OnTransferEnded(id, status); });
   };
@@ -218,8 +218,8 @@ void Prefiller::OnTransferEnded(RunId id, absl::Status status) {
       .Increment();
   if (status.ok()) {
     metrics_.kv_transfer_bytes(run->transport, Direction::kSent)
-        .Increment(static_cast<double>(
-            kvtransfer::HandoffBytes(layout_, run->first_token, run->entry.tokens)));
+        .Increment(
+            static_cast<double>(kvtransfer::HandoffBytes(layout_, run->held, run->entry.tokens)));
     const double seconds = Seconds(clock_.Now() - run->HandoffSince());
     metrics_.kv_transfer_duration(run->transport).Observe(seconds);
     metrics_.stage_duration[Stage::kKvTransfer].Observe(seconds);

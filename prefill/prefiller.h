@@ -78,7 +78,7 @@ class Prefiller final : public engine::EngineClient {
   // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, or what
   // Engine::CheckRequest says; the stream is not used then.
   absl::StatusOr<RunId> Submit(RunRequest request);
-  void Grant(RunId run, int64_t first_token, std::string transport);
+  void Grant(RunId run, const kvtransfer::Held& held, std::string transport);
   void Received(RunId run);
   // The stream is gone, for this reason. Unknown runs: no effect, as in all of these.
   void Abandon(RunId run, absl::Status why);
@@ -101,8 +101,8 @@ class Prefiller final : public engine::EngineClient {
     StartQueue::Entry entry;
     bool settled = true;  // not counted as ungranted
     std::unique_ptr<engine::Sequence> sequence;
-    int64_t first_token = 0;  // of the grant
-    std::string transport;    // of the grant
+    kvtransfer::Held held;  // of the grant
+    std::string transport;  // of the grant
     Clock::TimePoint queued_at;
     Clock::TimePoint started_at;
     Clock::TimePoint granted_at;
@@ -118,7 +118,7 @@ class Prefiller final : public engine::EngineClient {
 
   void StartWaiting();
   absl::Status Start(Run& run);
-  void OnGranted(Run& run, int64_t first_token, std::string transport);
+  void OnGranted(Run& run, const kvtransfer::Held& held, std::string transport);
   void OpenTransfer(Run& run);
   void OnComputed(Run& run, int32_t first_token);
   void OnTransferEnded(RunId id, absl::Status status);

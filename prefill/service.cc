@@ -147,7 +147,10 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
                                                         "\" is granted; expected one of ",
                                                         absl::StrJoin(options_.transports, ", ")));
     }
-    prefiller_.Grant(run_, static_cast<int64_t>(grant.first_token()), grant.transport());
+    prefiller_.Grant(run_,
+                     {.entries = static_cast<int64_t>(grant.first_token()),
+                      .state = static_cast<int64_t>(grant.state_tokens())},
+                     grant.transport());
     return absl::OkStatus();
   }
 

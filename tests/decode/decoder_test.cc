@@ -26,7 +26,7 @@ class FakeCall final : public PrefillCall {
  public:
   FakeCall(PrefillOpen open, PrefillEvents events, Peer peer)
       : open(std::move(open)), events(std::move(events)), peer(std::move(peer)) {}
-  void Grant(int64_t) override { granted = true; }
+  void Grant(const kvtransfer::Held&) override { granted = true; }
   void Received() override { received = true; }
   std::string transport() const override { return "grpc"; }
   void Cancel() override {

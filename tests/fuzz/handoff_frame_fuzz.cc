@@ -40,7 +40,7 @@ class Reservation final : public SequenceRecords {
   void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override {
     const StreamLayout* stream = Layout().Find(range.stream);
     BATON_CHECK(stream != nullptr && range.layer < stream->layers);
-    const IndexRange reserved = HandoffRecords(range.stream, kFirstToken, kTokens);
+    const IndexRange reserved = HandoffRecords(range.stream, {.entries = kFirstToken}, kTokens);
     BATON_CHECK(range.indices.begin >= reserved.begin && range.indices.end <= reserved.end);
     BATON_CHECK(bytes.size() == stream->record_bytes * static_cast<size_t>(range.indices.size()));
     for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
@@ -105,7 +105,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         receiver->Expect({.key = kKey,
                           .records = &records,
                           .layout = Layout(),
-                          .first_token = kFirstToken,
+                          .held = {.entries = kFirstToken},
                           .tokens = kTokens,
                           .on_end = [&](const absl::Status&) { ++ends; }});
     BATON_CHECK(expected.ok()) << expected;

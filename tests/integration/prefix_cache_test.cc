@@ -94,13 +94,43 @@ TEST(PrefixCacheTest, ASecondTurnComputesAndMovesWhatIsNew) {
   EXPECT_EQ(second.served_by.decode().address(), first.served_by.decode().address());
   EXPECT_EQ(second.served_by.prefill().address(), first.served_by.prefill().address());
   EXPECT_EQ(second.usage.cached_tokens(), 4500u);
-  // The decode worker has the answer too, but for its last token.
+  // The decode worker has the answer too, but for its last token, and the state there.
+  const int64_t held = 4500 + 12 - 1;
   EXPECT_EQ(second.served_by.handoff_bytes(),
-            kvtransfer::HandoffBytes(layout, 4500 + 12 - 1, std::ssize(prompt)));
+            kvtransfer::HandoffBytes(layout, {.entries = held, .state = held}, std::ssize(prompt)));
+  // What is computed and moved is the new turn: no more than its tokens' records of every stream.
+  int64_t token_bytes = 0;
+  for (const StreamLayout& stream : layout.streams) {
+    token_bytes += int64_t{stream.layers} * stream.record_bytes;
+  }
+  EXPECT_LE(static_cast<int64_t>(second.served_by.handoff_bytes()),
+            (std::ssize(prompt) - held) * token_bytes);
   EXPECT_LT(second.served_by.prefill_us() * 4, first.served_by.prefill_us());
 
   BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> without, Cluster::Start({}));
   EXPECT_EQ(without->Run(prompt, Endless(12)).tokens, second.tokens);
+  EXPECT_THAT(cluster->CheckIdleAndEmpty(), IsOk());
+}
+
+// However long a turn is, the state that the decode worker kept at the end of the one before makes
+// up what is left of it in window and open groups.
+TEST(PrefixCacheTest, EveryTurnMovesWhatIsNewOfTheStateAndSaysTheSame) {
+  BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster, Cluster::Start(Caching()));
+  BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> without, Cluster::Start({}));
+  const CacheLayout layout = Layout();
+  std::vector<int32_t> prompt = Text(300);
+  int64_t held = 0;
+  for (const int question : {1, 2, 5, 60, 126, 127, 140}) {
+    const Outcome outcome = cluster->Run(prompt, Endless(6));
+    ASSERT_THAT(outcome.status, IsOk());
+    EXPECT_EQ(
+        outcome.served_by.handoff_bytes(),
+        kvtransfer::HandoffBytes(layout, {.entries = held, .state = held}, std::ssize(prompt)))
+        << prompt.size() << " tokens, " << held << " held";
+    EXPECT_EQ(without->Run(prompt, Endless(6)).tokens, outcome.tokens);
+    held = std::ssize(prompt) + 6 - 1;
+    prompt = Followed(Followed(prompt, outcome.tokens), Text(question));
+  }
   EXPECT_THAT(cluster->CheckIdleAndEmpty(), IsOk());
 }
 

@@ -18,7 +18,7 @@ class Handoff {
   struct Options {
     CacheLayout layout = testing::TinyLayout();
     HandoffKey key = {.attempt = {.request = {1, 1}, .attempt = 1}, .sender = 11, .receiver = 22};
-    int64_t first_token = 0;
+    Held held = {};
     int64_t tokens = 300;
     uint64_t seed = 1;
     std::string endpoint = "decode";
@@ -27,7 +27,7 @@ class Handoff {
   explicit Handoff(Options options)
       : options_(std::move(options)),
         source_(options_.layout, options_.seed),
-        sink_(options_.layout, options_.first_token, options_.tokens) {}
+        sink_(options_.layout, options_.held.entries, options_.held.state, options_.tokens) {}
   Handoff() : Handoff(Options{}) {}
   Handoff(const Handoff&) = delete;
 
@@ -36,7 +36,7 @@ class Handoff {
             .endpoint = options_.endpoint,
             .records = &source_,
             .layout = options_.layout,
-            .first_token = options_.first_token,
+            .held = options_.held,
             .on_end = [this](absl::Status status) {
               source_.Close();
               EXPECT_FALSE(sent_.has_value()) << "ended twice: " << status;
@@ -48,7 +48,7 @@ class Handoff {
     return {.key = options_.key,
             .records = &sink_,
             .layout = options_.layout,
-            .first_token = options_.first_token,
+            .held = options_.held,
             .tokens = options_.tokens,
             .on_end = [this](absl::Status status) {
               sink_.Close();

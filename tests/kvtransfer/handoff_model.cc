@@ -253,9 +253,12 @@ void HandoffModel::GiveBack(Decode& decode, const Holding& held) {
 
 void HandoffModel::Open(size_t index, Ask ask) {
   Decode& decode = decodes_[index];
+  // A prefix comes with the state at its end, or without.
+  Held held;
+  if (ask.held.prefix) held = {.entries = kPrefixTokens, .state = Pick(2) == 0 ? kPrefixTokens : 0};
   Attempt& attempt = attempts_.emplace_back(Handoff::Options{
       .key = {.attempt = ask.attempt, .sender = ask.sender, .receiver = decode.incarnation},
-      .first_token = ask.held.prefix ? kPrefixTokens : 0,
+      .held = held,
       .tokens = ask.tokens,
       .seed = ++last_seed_,
       .endpoint = decode.endpoint});

@@ -90,7 +90,7 @@ Segment Csa(uint32_t layer, int64_t begin, int64_t end) {
 }
 
 TEST(LandingTest, ClaimsEachRecordOnce) {
-  Landing landing(TinyLayout(), 256, 600);
+  Landing landing(TinyLayout(), {.entries = 256}, 600);
   const FrameView first = View(FrameKind::kProgress, 400, {Csa(0, 64, 80), Csa(1, 70, 74)});
   ASSERT_THAT(landing.Check(first), IsOk());
   EXPECT_EQ(landing.Claim(first).size(), 2u);
@@ -108,7 +108,7 @@ TEST(LandingTest, ClaimsEachRecordOnce) {
 
 TEST(LandingTest, IsCompleteWithTheLastRecordOfTheLastLayer) {
   const CacheLayout layout{{{CacheStream::kCsaKv, RecordFormat::kBf16, 2, 8}}};
-  Landing landing(layout, 256, 600);  // records [64, 150)
+  Landing landing(layout, {.entries = 256}, 600);  // records [64, 150)
   landing.Claim(View(FrameKind::kTail, 600, {Csa(0, 64, 150), Csa(1, 65, 150)}));
   EXPECT_FALSE(landing.complete());
   landing.Claim(View(FrameKind::kTail, 600, {Csa(1, 64, 65)}));
@@ -116,13 +116,15 @@ TEST(LandingTest, IsCompleteWithTheLastRecordOfTheLastLayer) {
 }
 
 TEST(LandingTest, ExpectsNothingWhenThereIsNothing) {
-  EXPECT_TRUE(Landing(TinyLayout(), 0, 0).complete());
-  EXPECT_TRUE(Landing(CacheLayout{}, 0, 1000).complete());
-  EXPECT_FALSE(Landing(TinyLayout(), 600, 600).complete());  // the state is never there already
+  EXPECT_TRUE(Landing(TinyLayout(), {}, 0).complete());
+  EXPECT_TRUE(Landing(CacheLayout{}, {}, 1000).complete());
+  EXPECT_FALSE(Landing(TinyLayout(), {.entries = 600}, 600).complete());  // the state is not there
+  EXPECT_FALSE(Landing(TinyLayout(), {.entries = 600, .state = 599}, 600).complete());
+  EXPECT_TRUE(Landing(TinyLayout(), {.entries = 600, .state = 600}, 600).complete());
 }
 
 TEST(LandingTest, RefusesWhatWasNotGrantedAndSaysWhat) {
-  const Landing landing(TinyLayout(), 256, 600);
+  const Landing landing(TinyLayout(), {.entries = 256}, 600);
   struct Case {
     FrameView view;
     const char* complaint;
@@ -158,7 +160,7 @@ TEST(LandingTest, RefusesWhatWasNotGrantedAndSaysWhat) {
                 [](const StreamLayout& s) { return s.stream == CacheStream::kMtpCarry; });
   const FrameView carry = View(
       FrameKind::kTail, 600, {{{CacheStream::kMtpCarry, 0, {599, 600}}, RecordFormat::kBf16, 32}});
-  EXPECT_THAT(Landing(without_mtp, 256, 600).Check(carry),
+  EXPECT_THAT(Landing(without_mtp, {.entries = 256}, 600).Check(carry),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("stream: mtp_carry")));
   EXPECT_THAT(landing.Check(carry), IsOk());
 }

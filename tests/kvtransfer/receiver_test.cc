@@ -25,7 +25,7 @@ using ::testing::Optional;
 std::vector<std::vector<std::byte>> Frames(Handoff& handoff, size_t frame_bytes = 2048) {
   const Handoff::Options& options = handoff.options();
   handoff.source().Finish(options.tokens);
-  SendPlan plan(options.layout, options.first_token, 256);
+  SendPlan plan(options.layout, options.held, 256);
   plan.Finish(options.tokens);
   std::vector<std::vector<std::byte>> frames;
   while (plan.has_frame()) {
@@ -33,7 +33,7 @@ std::vector<std::vector<std::byte>> Frames(Handoff& handoff, size_t frame_bytes 
     const FrameHeader header = {.kind = frame.kind,
                                 .key = options.key,
                                 .sequence = frames.size(),
-                                .first_token = static_cast<uint64_t>(options.first_token),
+                                .first_token = static_cast<uint64_t>(options.held.entries),
                                 .tokens = static_cast<uint64_t>(frame.tokens)};
     std::vector<std::byte> bytes(FrameBytes(frame.segments));
     EncodeFrame(
@@ -117,19 +117,19 @@ TEST_F(ReceiverTest, RefusesToExpectAnOpenAttemptTwice) {
   EXPECT_EQ(Deliver(Frames(handoff)[0]), FrameVerdict::kStale) << "of the earlier sender";
 }
 
-TEST_F(ReceiverTest, RefusesGrantsThatAreNotRanges) {
+TEST_F(ReceiverTest, RefusesGrantsThatNobodyCanHold) {
   Handoff handoff;
-  LandingSpec spec = handoff.landing();
-  spec.first_token = 301;
-  EXPECT_THAT(receiver_->Expect(std::move(spec)), StatusIs(absl::StatusCode::kInvalidArgument));
-  spec = handoff.landing();
-  spec.first_token = -1;
-  EXPECT_THAT(receiver_->Expect(std::move(spec)), StatusIs(absl::StatusCode::kInvalidArgument));
+  for (const Held& held : {Held{.entries = 301}, Held{.entries = -1}, Held{.state = 1},
+                           Held{.entries = 8, .state = -1}}) {
+    LandingSpec spec = handoff.landing();
+    spec.held = held;
+    EXPECT_THAT(receiver_->Expect(std::move(spec)), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
 }
 
 TEST_F(ReceiverTest, EndsAtOnceWhenNothingIsMissing) {
   Handoff handoff({.layout = {{{CacheStream::kCsaKv, RecordFormat::kBf16, 2, 8}}},
-                   .first_token = 300,
+                   .held = {.entries = 300},
                    .tokens = 300});
   ASSERT_THAT(receiver_->Expect(handoff.landing()), IsOk());
   callbacks_.RunAll();

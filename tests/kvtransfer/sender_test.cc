@@ -96,14 +96,19 @@ TEST_F(SenderTest, MovesEveryByteOnce) {
 }
 
 TEST_F(SenderTest, SendsOnlyWhatTheGrantLeavesOut) {
-  Handoff& handoff = New({.first_token = 256, .tokens = 600});
-  Open(handoff);
-  handoff.Finish(sender_);
-  RunToEnd();
-  EXPECT_THAT(handoff.received(), Optional(IsOk()));
-  EXPECT_EQ(handoff.Problem(), "");
-  EXPECT_LT(static_cast<int64_t>(sender_.stats().payload_bytes),
-            HandoffBytes(handoff.options().layout, 600));
+  uint64_t attempt = 0;
+  for (const Held& held : {Held{.entries = 256}, Held{.entries = 520, .state = 520},
+                           Held{.entries = 512, .state = 300}}) {
+    Handoff& handoff = New({.key = Key(++attempt), .held = held, .tokens = 600});
+    Open(handoff);
+    const auto before = static_cast<int64_t>(sender_.stats().payload_bytes);
+    handoff.Finish(sender_);
+    RunToEnd();
+    EXPECT_THAT(handoff.received(), Optional(IsOk()));
+    EXPECT_EQ(handoff.Problem(), "");
+    EXPECT_EQ(static_cast<int64_t>(sender_.stats().payload_bytes) - before,
+              HandoffBytes(handoff.options().layout, held, 600));
+  }
 }
 
 TEST_F(SenderTest, SendsFinishedUnitsBeforeThePromptIsComputed) {
@@ -133,14 +138,17 @@ TEST_F(SenderTest, RefusesOpenAttemptsTwiceAndRecordsThatDoNotFit) {
   Handoff& large = New({.layout = FlashLayout(), .key = Key(2)});
   EXPECT_THAT(sender_.Open(large.outbound()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("do")));
-  Handoff& negative = New({.key = Key(3), .first_token = -1});
+  Handoff& negative = New({.key = Key(3), .held = {.entries = -1}});
   EXPECT_THAT(sender_.Open(negative.outbound()), StatusIs(absl::StatusCode::kInvalidArgument));
+  Handoff& ahead = New({.key = Key(4), .held = {.entries = 8, .state = 9}});
+  EXPECT_THAT(sender_.Open(ahead.outbound()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("state of 9")));
 }
 
 TEST_F(SenderTest, AGrantBehindThePromptIsAnErrorNotACrash) {
   Handoff& handoff = New({.tokens = 300});
   OutboundSpec outbound = handoff.outbound();
-  outbound.first_token = 301;
+  outbound.held.entries = 301;
   ASSERT_THAT(sender_.Open(std::move(outbound)), IsOk());
   handoff.Advance(sender_, 256);
   handoff.Finish(sender_);

@@ -155,7 +155,7 @@ class PrefillerTest : public ::testing::Test {
     const Prefiller::RunId run = Submit(stream_);
     WaitFor([&] { return stream_->finished(); });
     clock_.Advance(wait);
-    prefiller_->Grant(run, 0, kTransport);
+    prefiller_->Grant(run, {}, kTransport);
     WaitFor([&] { return sender_.open(); });
   }
 
@@ -172,7 +172,7 @@ TEST_F(PrefillerTest, NothingIsSentBeforeTheGrantAndReceivedEndsTheAttempt) {
   const Prefiller::RunId run = Submit(stream_);
   WaitFor([&] { return stream_->finished(); });
   EXPECT_FALSE(sender_.open());
-  prefiller_->Grant(run, 0, kTransport);
+  prefiller_->Grant(run, {}, kTransport);
   WaitFor([&] { return sender_.open(); });
   sender_.EndTransfer(absl::OkStatus());
   prefiller_->Received(run);

@@ -113,8 +113,9 @@ class PatternSource final : public SequenceRecords {
 // What a decode worker reserved. One thread writes at a time.
 class RecordSink final : public SequenceRecords {
  public:
-  RecordSink(CacheLayout layout, int64_t first_token, int64_t tokens)
-      : layout_(std::move(layout)), first_token_(first_token), tokens_(tokens) {}
+  // The entries of `entries` tokens and the state as of `state` are there already.
+  RecordSink(CacheLayout layout, int64_t entries, int64_t state, int64_t tokens)
+      : layout_(std::move(layout)), entries_(entries), state_(state), tokens_(tokens) {}
 
   // From now on nothing may be written.
   void Close() { closed_ = true; }
@@ -168,12 +169,14 @@ class RecordSink final : public SequenceRecords {
  private:
   IndexRange Reserved(CacheStream stream) const {
     IndexRange range = LiveRecords(stream, tokens_);
-    if (IsAppendOnly(stream)) range.begin = LiveRecords(stream, first_token_).end;
+    const IndexRange there = LiveRecords(stream, IsAppendOnly(stream) ? entries_ : state_);
+    while (there.begin <= range.begin && range.begin < there.end) ++range.begin;
     return range;
   }
 
   const CacheLayout layout_;
-  const int64_t first_token_;
+  const int64_t entries_;
+  const int64_t state_;
   const int64_t tokens_;
   std::map<std::tuple<CacheStream, uint32_t, int64_t>, std::vector<std::byte>> records_;
   std::atomic<bool> closed_ = false;
