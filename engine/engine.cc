@@ -30,8 +30,8 @@ absl::Status CheckOptions(const EngineOptions& options, const ModelConfig& confi
   }
   const ParallelOptions& parallel = options.parallel;
   if (parallel.size < 1 || parallel.size > config.n_routed_experts) {
-    return refuse("expert_parallel_size is ", parallel.size, ", must be in [1, n_routed_experts], ",
-                  "which is ", config.n_routed_experts);
+    return refuse("expert_parallel_size is ", parallel.size, ", must be in [1, ",
+                  config.n_routed_experts, "], the model's experts");
   }
   if (parallel.rank < 0 || parallel.rank >= parallel.size) {
     return refuse("expert_parallel_rank is ", parallel.rank, ", must be in [0, ", parallel.size,

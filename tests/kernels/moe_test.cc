@@ -147,6 +147,48 @@ TEST_P(MoeTest, MatchesTheFormula) {
   }
 }
 
+// Two experts a row: whichever ranks they lie on, the sum has one order.
+TEST_P(MoeTest, OverRanksHasTheBitsOfOne) {
+  const int64_t rows = GetParam();
+  const int experts = 5, k = 2;
+  std::vector<ExpertWeights> packed;
+  for (int e = 0; e < experts; ++e) packed.push_back(Expert(10 * e + 1).Packed());
+  const ExpertWeights shared = Expert(1000).Packed();
+  const auto x = RandomValues<BFloat16>(rows * kD, 7);
+  std::vector<int32_t> ids;
+  for (int64_t row = 0; row < rows; ++row) {
+    ids.push_back(static_cast<int32_t>(row % 3));
+    ids.push_back(static_cast<int32_t>(3 + row % 2));
+  }
+  const auto weights = RandomValues<float>(rows * k, 8);
+  std::vector<BFloat16> expected(rows * kD);
+  Moe({.x = View(x, rows, kD),
+       .experts = View(std::as_const(ids), rows, k),
+       .weights = View(weights, rows, k),
+       .routed = packed,
+       .shared = &shared,
+       .out = View(expected, rows, kD)},
+      TestPool());
+  const std::vector<int> begin = {0, 2, 2, 5};  // the rank in the middle has none
+  std::vector<std::vector<float>> sums;
+  std::vector<MatrixView<const float>> views;
+  for (size_t rank = 0; rank + 1 < begin.size(); ++rank) {
+    sums.emplace_back(rows * kD);
+    MoePart({.x = View(x, rows, kD),
+             .experts = View(std::as_const(ids), rows, k),
+             .weights = View(weights, rows, k),
+             .first_expert = begin[rank],
+             .routed = std::span(packed).subspan(begin[rank], begin[rank + 1] - begin[rank]),
+             .sum = View(sums.back(), rows, kD)},
+            TestPool());
+  }
+  for (const auto& sum : sums) views.push_back(View(sum, rows, kD));
+  std::vector<BFloat16> out(rows * kD);
+  MoeJoin({.x = View(x, rows, kD), .sums = views, .shared = &shared, .out = View(out, rows, kD)},
+          TestPool());
+  for (int64_t i = 0; i < rows * kD; ++i) ASSERT_EQ(out[i].bits, expected[i].bits) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, MoeTest, ::testing::Values(0, 1, 2, 50, 131));
 
 }  // namespace

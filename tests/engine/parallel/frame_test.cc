@@ -1,0 +1,69 @@
+#include "engine/parallel/frame.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::engine {
+namespace {
+
+using ::baton::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::byte> Whole(const Frame& frame) {
+  std::vector<std::byte> bytes = EncodeHeader(frame, frame.payload.size());
+  bytes.insert(bytes.end(), frame.payload.begin(), frame.payload.end());
+  return bytes;
+}
+
+TEST(FrameTest, HeadersAreTheseBytes) {
+  const FrameHeader header =
+      EncodeHeader({.type = FrameType::kRows, .from = 2, .to = 5, .number = 0x0102}, 0x304);
+  std::vector<int> bytes;
+  for (const std::byte byte : header) bytes.push_back(std::to_integer<int>(byte));
+  EXPECT_THAT(bytes, ElementsAre('B', 'E', 'P', 'G', 7, 2, 5, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0,
+                                 0, 0, 0, 0));
+}
+
+TEST(FrameTest, ComeBackFromPiecesOfAnySize) {
+  const std::vector<int64_t> rows = {3, 0, 12};
+  std::vector<std::byte> stream = Whole({.type = FrameType::kPulse, .from = 1});
+  const std::vector<std::byte> second =
+      Whole({.type = FrameType::kStep, .number = 9, .payload = EncodePass(PassKind::kDraft, rows)});
+  stream.insert(stream.end(), second.begin(), second.end());
+  for (const size_t piece : {size_t{1}, size_t{7}, stream.size()}) {
+    FrameReader reader;
+    std::vector<Frame> frames;
+    for (size_t done = 0; done < stream.size(); done += piece) {
+      reader.Append(std::span(stream).subspan(done, std::min(piece, stream.size() - done)));
+      while (std::optional<Frame> frame = *reader.Next()) frames.push_back(*std::move(frame));
+    }
+    ASSERT_EQ(frames.size(), 2u);
+    EXPECT_EQ(frames[0].type, FrameType::kPulse);
+    EXPECT_EQ(frames[0].from, 1);
+    EXPECT_EQ(frames[1].number, 9u);
+    const Step step = *DecodePass(frames[1].payload, 3);
+    EXPECT_EQ(step.kind, PassKind::kDraft);
+    EXPECT_THAT(step.rows, ElementsAre(3, 0, 12));
+  }
+}
+
+TEST(FrameTest, RefusesWhatIsNone) {
+  std::vector<std::byte> bytes = Whole({.type = FrameType::kPulse});
+  bytes[0] = std::byte{'G'};  // as in GET /
+  FrameReader reader;
+  reader.Append(bytes);
+  EXPECT_THAT(reader.Next().status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not speak")));
+  EXPECT_THAT(DecodePass(EncodePass(PassKind::kTrunk, {}), 2).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 bytes")));
+}
+
+TEST(FrameTest, FactsKeepTheirOrderAndEqualsSigns) {
+  const Facts facts = {{"model", "ab=c"}, {"device", ""}};
+  EXPECT_EQ(DecodeFacts(EncodeFacts(facts)), facts);
+}
+
+}  // namespace
+}  // namespace baton::engine
