@@ -12,7 +12,6 @@
 #include "engine/engine.h"
 #include "engine/model/backend.h"
 #include "engine/parallel/expert_group.h"
-#include "engine/sampler/sampler.h"
 #include "engine/sequence.h"
 
 // What engine.cc, prefix.cc and step.cc share; nobody else includes it.
@@ -43,7 +42,6 @@ struct Engine::Impl {
   const std::unique_ptr<CacheStorage> storage;
   const CacheLayout layout;
   CacheLedger ledger;
-  Sampler sampler;
 
   const CacheGeometry& geometry() const { return storage->geometry(); }
   int64_t max_sequence_tokens() const;

@@ -16,7 +16,7 @@ class Engine::StepRun {
 
   void Draft();
   void Forward();
-  std::vector<StepOutput> Sample();
+  std::vector<StepOutput> Take();
   void WritePromptMtpRows();
   void KeepBoundaries();
 
@@ -30,7 +30,8 @@ class Engine::StepRun {
     int64_t known = 0;              // tokens of the sequence before the step
     std::vector<int32_t> computes;  // tokens of [start, ...): known ones, then drafts
     int64_t drafts_wanted = 0;
-    std::vector<BFloat16> streams;  // input of the next MTP call
+    std::vector<BFloat16> streams;      // input of the next MTP call
+    std::vector<RowSampling> sampling;  // of the rows whose token is wanted
 
     // Of a prompt only those rows get MTP rows that its first generated token attends, or that of a
     // sequence which begins at the next boundary: the window before it. The first of them among
@@ -50,13 +51,14 @@ class Engine::StepRun {
   Work Plan(const StepItem& item) const;
   MtpChunk FirstDraftChunk(Work& work) const;
   MtpChunk NextDraftChunk(Work& work) const;
-  void TakeDraft(Work& work, std::span<const float> logits);
+  void TakeDraft(Work& work, int32_t draft);
 
   size_t stream_width() const {
     return static_cast<size_t>(engine_.geometry().streams) *
            static_cast<size_t>(engine_.geometry().hidden_size);
   }
-  size_t vocab() const { return static_cast<size_t>(engine_.model->config().vocab_size); }
+  // Rows behind `position` - 1, each for the token at the position after it.
+  static std::span<const RowSampling> SampleFrom(Work& work, int64_t position, size_t rows);
 
   Impl& engine_;
   std::vector<Work> work_;
@@ -129,19 +131,19 @@ MtpChunk Engine::StepRun::NextDraftChunk(Work& work) const {
           .wants_logits = true};
 }
 
-// Chosen as the trunk's token will be, by the same random number: that makes it the more likely to
-// be the same.
-void Engine::StepRun::TakeDraft(Work& work, std::span<const float> logits) {
-  const int64_t position = work.start + std::ssize(work.computes);
-  const SamplingParams& sampling = work.sequence->sampling_;
-  const SamplePoint point{
-      .position = position,
-      .generated = static_cast<uint32_t>(position - work.limits.prompt_tokens),
-      .eos_token_id = work.limits.eos_token_id,
-  };
-  const int32_t draft = engine_.sampler.Sample(logits, sampling, point);
+std::span<const RowSampling> Engine::StepRun::SampleFrom(Work& work, int64_t position,
+                                                         size_t rows) {
+  work.sampling.clear();
+  for (size_t row = 0; row < rows; ++row) {
+    work.sampling.push_back(
+        work.limits.SamplingAt(position + static_cast<int64_t>(row), work.sequence->sampling_));
+  }
+  return work.sampling;
+}
+
+void Engine::StepRun::TakeDraft(Work& work, int32_t draft) {
   work.computes.push_back(draft);
-  if (EndsSequence(draft, sampling, work.limits.eos_token_id)) {
+  if (EndsSequence(draft, work.sequence->sampling_, work.limits.eos_token_id)) {
     work.drafts_wanted = std::ssize(work.drafts());
   }
 }
@@ -153,14 +155,18 @@ void Engine::StepRun::Draft() {
     for (Work& work : work_) {
       if (work.drafts_wanted <= round) continue;
       drafting.push_back(&work);
-      batch.push_back(round == 0 ? FirstDraftChunk(work) : NextDraftChunk(work));
+      MtpChunk& chunk =
+          batch.emplace_back(round == 0 ? FirstDraftChunk(work) : NextDraftChunk(work));
+      // Chosen as the trunk's token will be, by the same random number: that makes it the more
+      // likely to be the same. Row t predicts token t + 2.
+      chunk.sampling = SampleFrom(work, chunk.start + 2, chunk.next_tokens.size());
     }
     if (batch.empty()) return;
     const ForwardResult result = engine_.model->ForwardMtp(batch, *engine_.storage);
     size_t end = 0;  // rows up to and including those of the chunk
     for (size_t i = 0; i < batch.size(); ++i) {
       end += batch[i].next_tokens.size();
-      TakeDraft(*drafting[i], result.logits.subspan((end - 1) * vocab(), vocab()));
+      TakeDraft(*drafting[i], result.tokens[end - 1]);
       const auto streams = result.streams.subspan((end - 1) * stream_width(), stream_width());
       drafting[i]->streams.assign(streams.begin(), streams.end());
     }
@@ -170,21 +176,23 @@ void Engine::StepRun::Draft() {
 void Engine::StepRun::Forward() {
   std::vector<SequenceChunk> batch;
   batch.reserve(work_.size());
-  for (const Work& work : work_) {
+  for (Work& work : work_) {
     const auto rows = static_cast<int>(work.computes.size());
+    const size_t sampled = work.samples ? work.drafts().size() + 1 : 0;
     Sequence::State& state = *work.sequence->state_;
     state.forwarded = work.start + rows;
     batch.push_back({.tokens = work.computes,
                      .start = work.start,
                      .pages = state.pages.ids(),
                      .slot = state.slot,
-                     .first_logits_row = work.decodes ? 0 : (work.samples ? rows - 1 : rows),
-                     .first_streams_row = work.FirstPromptMtpRow()});
+                     .first_logits_row = rows - static_cast<int>(sampled),
+                     .first_streams_row = work.FirstPromptMtpRow(),
+                     .sampling = SampleFrom(work, work.known, sampled)});
   }
   result_ = engine_.model->Forward(batch, *engine_.storage);
 }
 
-std::vector<StepOutput> Engine::StepRun::Sample() {
+std::vector<StepOutput> Engine::StepRun::Take() {
   std::vector<StepOutput> outputs;
   outputs.reserve(work_.size());
   size_t row = 0;
@@ -194,11 +202,10 @@ std::vector<StepOutput> Engine::StepRun::Sample() {
     output.sequence = &sequence;
     if (work.samples) {
       const size_t rows = work.drafts().size() + 1;
-      Verified verified =
-          VerifyDrafts({.logits = result_.logits.subspan(row * vocab(), rows * vocab()),
-                        .drafts = work.drafts(),
-                        .tokens = work.known},
-                       sequence.sampling_, work.limits, engine_.sampler);
+      Verified verified = VerifyDrafts({.sampled = result_.tokens.subspan(row, rows),
+                                        .drafts = work.drafts(),
+                                        .tokens = work.known},
+                                       sequence.sampling_, work.limits);
       row += rows;
       output.new_tokens = std::move(verified.new_tokens);
       output.finish = verified.finish;
@@ -270,7 +277,7 @@ std::vector<StepOutput> Engine::Step(std::span<const StepItem> items) {
   StepRun run(*impl_, items);
   run.Draft();
   run.Forward();
-  std::vector<StepOutput> outputs = run.Sample();
+  std::vector<StepOutput> outputs = run.Take();
   run.WritePromptMtpRows();
   run.KeepBoundaries();
   return outputs;

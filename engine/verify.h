@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "engine/sampler/sampler.h"
+#include "engine/sampler/sampling_params.h"
 
 namespace baton::engine {
 
-// Speculative decoding as a pure function of logits.
+// Speculative decoding as a pure function of what was sampled.
 
 enum class Finish : uint8_t {
   kNo,
@@ -24,6 +25,8 @@ struct SequenceLimits {
 
   // Tokens the sequence may have at most, prompt included.
   int64_t MaxTokens(const SamplingParams& params) const;
+  // How the token at `position` is chosen.
+  RowSampling SamplingAt(int64_t position, const SamplingParams& params) const;
 };
 
 // Whether a sequence of `tokens` tokens, the last of them `last`, is finished. One that has no
@@ -32,8 +35,8 @@ Finish FinishAfter(int32_t last, int64_t tokens, const SamplingParams& params,
                    const SequenceLimits& limits);
 
 struct VerifyInput {
-  // drafts.size() + 1 rows: row i predicts the token after drafts[0, i).
-  std::span<const float> logits;
+  // drafts.size() + 1 tokens: the i-th is sampled after drafts[0, i), at position `tokens` + i.
+  std::span<const int32_t> sampled;
   std::span<const int32_t> drafts;
   int64_t tokens = 0;  // of the sequence before this step, < MaxTokens
 };
@@ -44,10 +47,10 @@ struct Verified {
   Finish finish = Finish::kNo;
 };
 
-// Samples row by row. A draft is accepted if and only if it is the token that is sampled in its
-// place, so the tokens are those of decoding without drafts, greedy or not. Ends with the first
-// token that finishes the sequence.
+// A draft is accepted if and only if it is the token that is sampled in its place, so the tokens
+// are those of decoding without drafts, greedy or not. Ends with the first token that finishes the
+// sequence.
 Verified VerifyDrafts(const VerifyInput& input, const SamplingParams& params,
-                      const SequenceLimits& limits, Sampler& sampler);
+                      const SequenceLimits& limits);
 
 }  // namespace baton::engine

@@ -54,13 +54,6 @@ void ForEachChunkOf(const Pass& pass, std::span<const Chunk> batch, Visit visit)
   }
 }
 
-template <typename Chunk>
-int64_t StreamsRows(std::span<const Chunk> batch) {
-  int64_t rows = 0;
-  for (const Chunk& chunk : batch) rows += RowsOf(chunk) - FirstStreamsRow(chunk);
-  return rows;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const Checkpoint& checkpoint,
@@ -83,7 +76,9 @@ absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
   auto hca_rope = DeviceBuffer::Allocate(Entries(config, ModelConfig::kHcaRatio) * kRopeBytes);
   auto arrays = DeviceBuffer::Allocate(PassArrays::Bytes(kMaxPassRows));
   auto staging = PinnedBuffer::Allocate(PassArrays::Bytes(kMaxPassRows));
-  if (!scratch || !csa_rope || !hca_rope || !arrays || !staging) {
+  auto sampling = DeviceBuffer::Allocate(DeviceSampler::Bytes(kMaxLogitsRows));
+  auto sampling_staging = PinnedBuffer::Allocate(DeviceSampler::Bytes(kMaxLogitsRows));
+  if (!scratch || !csa_rope || !hca_rope || !arrays || !staging || !sampling || !sampling_staging) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no room for the ", counting.used() >> 20,
                      " MiB of intermediates beside the weights in the memory of ",
@@ -93,7 +88,9 @@ absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
                 .csa_rope = *std::move(csa_rope),
                 .hca_rope = *std::move(hca_rope),
                 .arrays = *std::move(arrays),
-                .arrays_staging = *std::move(staging)};
+                .arrays_staging = *std::move(staging),
+                .sampling = *std::move(sampling),
+                .sampling_staging = *std::move(sampling_staging)};
 }
 
 CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, Weights weights,
@@ -108,7 +105,8 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
       rope_(Frequencies(PlainRope(config))),
       compress_rope_(Frequencies(CompressRope(config))),
       arrays_(std::move(memory_.arrays), std::move(memory_.arrays_staging)),
-      sides_{SideLane(scratch_.side_workspaces[0]), SideLane(scratch_.side_workspaces[1])} {
+      sides_{SideLane(scratch_.side_workspaces[0]), SideLane(scratch_.side_workspaces[1])},
+      sampler_(std::move(memory_.sampling), std::move(memory_.sampling_staging)) {
   kernels::FillAsync(memory_.scratch.data(), 0, memory_.scratch.size(), stream_.get());
   const auto fill = [&](int ratio, const DeviceBuffer& table) {
     kernels::cuda::FillRopeTable(compress_rope_, ratio, Entries(config, ratio), table.As<float>(),
@@ -137,28 +135,44 @@ PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View&
   return context;
 }
 
-void CudaModel::Begin(std::span<const Pass> passes, int64_t streams_rows, Result& result) const {
+template <typename Chunk>
+void CudaModel::Begin(std::span<const Chunk> batch, Result& result) const {
   int64_t logits_rows = 0;
-  for (const Pass& pass : passes) logits_rows += std::ssize(pass.logits_rows);
-  result.logits.Begin(logits_rows * config().vocab_size);
+  int64_t streams_rows = 0;
+  for (const Chunk& chunk : batch) {
+    logits_rows += WantedLogits(chunk);
+    streams_rows += RowsOf(chunk) - FirstStreamsRow(chunk);
+  }
+  result.sampling = SamplingOf(batch);
+  const bool sampled = !result.sampling.empty();
+  result.logits.Begin(sampled ? 0 : logits_rows * config().vocab_size);
+  result.tokens.Begin(sampled ? logits_rows : 0);
   result.streams.Begin(streams_rows * scratch_.streams.cols);
+}
+
+ForwardResult CudaModel::Finish(const Result& result) const {
+  stream_.Synchronize();
+  CheckSampled(result.tokens.values());
+  return {.logits = result.logits.values(),
+          .tokens = result.tokens.values(),
+          .streams = result.streams.values()};
 }
 
 ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                                  const ForwardObserver& observer) {
   BATON_CHECK(!observer.explains()) << "only the CPU explains selections";
   const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows);
-  Begin(passes, StreamsRows(batch), trunk_);
+  Begin(batch, trunk_);
   for (const Pass& pass : passes) {
     const bool is_step = StepGraphs::Serve(pass) && !observer.on_layer && !observer.on_selection;
     if (is_step) {
       RunStep(pass, cache);
-      AppendStepLogits(pass, trunk_);
+      AppendRows(pass.rows(), trunk_);
     } else {
       const PassShape shape = PassShape::Of(pass, cache.geometry().options.page_tokens);
       const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
       RunTrunk(context, pass.first_row, cache, observer);
-      AppendLogits(weights_.head, pass, context, trunk_);
+      RunHeads(weights_.head, pass, context, trunk_);
     }
     int64_t row = 0;  // of the pass
     ForEachChunkOf(pass, batch, [&](const SequenceChunk& chunk, int64_t first, int64_t end) {
@@ -167,8 +181,7 @@ ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStor
       row += end - first;
     });
   }
-  stream_.Synchronize();
-  return trunk_.view();
+  return Finish(trunk_);
 }
 
 void CudaModel::RunStep(const Pass& pass, CacheStorage& cache) {
@@ -213,11 +226,10 @@ ForwardResult CudaModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorag
   std::vector<MtpChunk> silent;
   std::vector<MtpChunk> speaking;
   for (const MtpChunk& chunk : batch) (chunk.wants_logits ? speaking : silent).push_back(chunk);
-  Begin(PlanPasses(speaking, kMaxPassRows), StreamsRows<MtpChunk>(speaking), mtp_);
+  Begin<MtpChunk>(batch, mtp_);
   StoreMtpWindows(silent, cache);
   RunMtp(speaking, cache);
-  stream_.Synchronize();
-  return mtp_.view();
+  return Finish(mtp_);
 }
 
 void CudaModel::StoreMtpWindows(std::span<const MtpChunk> batch, CacheStorage& cache) {
@@ -249,11 +261,11 @@ void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
         run(context);
         RunHeadOf(mtp.head, context.Rows(scratch_.streams), context);
       });
-      AppendStepLogits(pass, mtp_);
+      AppendRows(pass.rows(), mtp_);
     } else {
       const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
       run(context);
-      AppendLogits(mtp.head, pass, context, mtp_);
+      RunHeads(mtp.head, pass, context, mtp_);
     }
     AppendStreams(0, pass.rows(), mtp_);
   }
@@ -298,8 +310,8 @@ void CudaModel::RunHeadOf(const HeadWeights& head, MatrixView<const BFloat16> st
   RunHead(head, *weights_.lm_head, streams, scratch_.logits.Rows(0, streams.rows), context);
 }
 
-void CudaModel::AppendLogits(const HeadWeights& head, const Pass& pass, const PassContext& context,
-                             Result& result) {
+void CudaModel::RunHeads(const HeadWeights& head, const Pass& pass, const PassContext& context,
+                         Result& result) {
   const std::vector<int64_t>& wanted = pass.logits_rows;
   const int64_t width = scratch_.streams.cols;
   for (size_t done = 0; done < wanted.size();) {
@@ -313,13 +325,17 @@ void CudaModel::AppendLogits(const HeadWeights& head, const Pass& pass, const Pa
       i += run;
     }
     RunHeadOf(head, scratch_.head_streams.Rows(0, count), context);
-    result.logits.Append(scratch_.logits.Rows(0, count), stream_.get());
+    AppendRows(count, result);
     done += count;
   }
 }
 
-void CudaModel::AppendStepLogits(const Pass& pass, Result& result) {
-  result.logits.Append(scratch_.logits.Rows(0, pass.rows()), stream_.get());
+void CudaModel::AppendRows(int64_t rows, Result& result) {
+  const MatrixView<const float> logits = scratch_.logits.Rows(0, rows);
+  if (result.sampling.empty()) return result.logits.Append(logits, stream_.get());
+  const auto sampling = std::span<const RowSampling>(result.sampling)
+                            .subspan(result.tokens.values().size(), static_cast<size_t>(rows));
+  sampler_.Sample(logits, sampling, result.tokens, stream_.get());
 }
 
 void CudaModel::AppendStreams(int64_t begin, int64_t end, Result& result) {

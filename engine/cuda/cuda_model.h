@@ -3,8 +3,10 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/cuda/device_sampler.h"
 #include "engine/cuda/host_rows.h"
 #include "engine/cuda/pass_arrays.h"
 #include "engine/cuda/pass_context.h"
@@ -43,6 +45,8 @@ class CudaModel final : public Model {
     kernels::DeviceBuffer hca_rope;
     kernels::DeviceBuffer arrays;
     kernels::PinnedBuffer arrays_staging;
+    kernels::DeviceBuffer sampling;
+    kernels::PinnedBuffer sampling_staging;
   };
   static absl::StatusOr<Memory> Allocate(const ModelConfig& config, const ForwardOptions& options,
                                          const Weights& weights);
@@ -52,12 +56,15 @@ class CudaModel final : public Model {
   // What a call returns. The input of a draft step may be the streams of the one before, so that
   // ForwardMtp keeps two in turn.
   struct Result {
+    std::vector<RowSampling> sampling;  // of all rows with logits; empty: these are wanted
     HostRows<float> logits;
+    HostRows<int32_t> tokens;
     HostRows<BFloat16> streams;
-
-    ForwardResult view() const { return {.logits = logits.values(), .streams = streams.values()}; }
   };
-  void Begin(std::span<const Pass> passes, int64_t streams_rows, Result& result) const;
+  template <typename Chunk>
+  void Begin(std::span<const Chunk> batch, Result& result) const;
+  // Waits for the device.
+  ForwardResult Finish(const Result& result) const;
 
   // Rotations of the rows included.
   PassContext ContextOf(const PassShape& shape, const PassArrays::View& arrays);
@@ -72,10 +79,11 @@ class CudaModel final : public Model {
   void EmbedMtp(const PassContext& context);
   void RunHeadOf(const HeadWeights& head, kernels::MatrixView<const BFloat16> streams,
                  const PassContext& context);
-  // Of the rows that want them, a group at a time.
-  void AppendLogits(const HeadWeights& head, const Pass& pass, const PassContext& context,
-                    Result& result);
-  void AppendStepLogits(const Pass& pass, Result& result);
+  // The head for the rows that want it, a group at a time.
+  void RunHeads(const HeadWeights& head, const Pass& pass, const PassContext& context,
+                Result& result);
+  // Logits of so many rows in the scratch memory, or the tokens chosen from them.
+  void AppendRows(int64_t rows, Result& result);
   // Rows [begin, end) of the pass's X.
   void AppendStreams(int64_t begin, int64_t end, Result& result);
   void ReportLayer(const PassContext& context, int64_t first_row, int layer,
@@ -91,6 +99,7 @@ class CudaModel final : public Model {
   kernels::Stream stream_;
   PassArrays arrays_;
   std::array<SideLane, kSideLanes> sides_;
+  DeviceSampler sampler_;
   StepGraphs trunk_graphs_;
   StepGraphs mtp_graphs_;
   Result trunk_;

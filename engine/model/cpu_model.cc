@@ -27,7 +27,9 @@ using kernels::MatrixView;
 struct Output {
   int64_t stream_width = 0;       // streams * hidden
   std::vector<BFloat16> streams;  // [rows, stream_width]
-  std::vector<float> logits;      // [wanted rows so far, vocab_size]
+  std::vector<float> logits;      // [wanted rows so far, vocab_size]; sampled: of one pass
+  std::vector<RowSampling> sampling;
+  std::vector<int32_t> tokens;
 
   MatrixView<BFloat16> Streams(int64_t first_row, int64_t rows) {
     return {streams.data() + first_row * stream_width, rows, stream_width};
@@ -44,7 +46,18 @@ struct Output {
     }
     streams.erase(kept, streams.end());
   }
-  ForwardResult result() const { return {.logits = logits, .streams = streams}; }
+  // Rows with logits become tokens, if they are to.
+  void Sample(int64_t vocab_size, Sampler& sampler) {
+    if (sampling.empty()) return;
+    const auto width = static_cast<size_t>(vocab_size);
+    for (size_t row = 0; row * width < logits.size(); ++row) {
+      const auto& [params, point] = sampling[tokens.size()];
+      tokens.push_back(
+          sampler.Sample(std::span(logits).subspan(row * width, width), *params, point));
+    }
+    logits.clear();
+  }
+  ForwardResult result() const { return {.logits = logits, .tokens = tokens, .streams = streams}; }
 };
 
 }  // namespace
@@ -79,7 +92,8 @@ struct CpuModel::Impl {
   void Enter(PassKind kind, const Pass& pass);
   // The MoE layers of a pass of other ranks.
   void Join(const Step& step);
-  void Begin(int64_t rows, int64_t logits_rows, Output& output) const;
+  void Begin(int64_t rows, int64_t logits_rows, std::vector<RowSampling> sampling,
+             Output& output) const;
   MatrixView<const BFloat16> Embedding() const {
     return {weights.embedding.data(), config.vocab_size, config.hidden_size};
   }
@@ -95,17 +109,21 @@ struct CpuModel::Impl {
 
   ForwardScratch scratch;
   const ForwardObserver no_observer;
+  Sampler sampler;
   Output trunk_output;
   // In turn, because the streams of one draft step are the input of the next.
   Output mtp_output;
   Output previous_mtp_output;
 };
 
-void CpuModel::Impl::Begin(int64_t rows, int64_t logits_rows, Output& output) const {
+void CpuModel::Impl::Begin(int64_t rows, int64_t logits_rows, std::vector<RowSampling> sampling,
+                           Output& output) const {
   output.stream_width = int64_t{config.hc_mult} * config.hidden_size;
   output.streams.resize(rows * output.stream_width);
   output.logits.clear();
   output.logits.reserve(logits_rows * config.vocab_size);
+  output.sampling = std::move(sampling);
+  output.tokens.clear();
 }
 
 ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserver& observer) {
@@ -146,7 +164,7 @@ ForwardResult CpuModel::Impl::Forward(std::span<const SequenceChunk> batch, Cach
     rows += pass.rows();
     logits_rows += static_cast<int64_t>(pass.logits_rows.size());
   }
-  Begin(rows, logits_rows, trunk_output);
+  Begin(rows, logits_rows, SamplingOf(batch), trunk_output);
   for (const Pass& pass : passes) {
     Enter(PassKind::kTrunk, pass);
     ForwardContext context = ContextFor(pass, observer);
@@ -184,7 +202,7 @@ ForwardResult CpuModel::Impl::ForwardMtp(std::span<const MtpChunk> batch, CacheS
     if (chunk.wants_logits) logits_rows += RowsOf(chunk);
   }
   std::swap(mtp_output, previous_mtp_output);
-  Begin(rows, logits_rows, mtp_output);
+  Begin(rows, logits_rows, SamplingOf(batch), mtp_output);
   int64_t first_row = 0;
   for (const MtpChunk& chunk : batch) {
     RunMtp(chunk, first_row, cache);
@@ -251,6 +269,7 @@ void CpuModel::Impl::AppendLogits(const HeadWeights& head, const Pass& pass,
   output.logits.resize(done + wanted * config.vocab_size);
   RunHead(head, weights.lm_head, rows, {output.logits.data() + done, wanted, config.vocab_size},
           context);
+  output.Sample(config.vocab_size, sampler);
 }
 
 CpuModel::CpuModel(const ModelConfig& config, Weights weights, const ForwardOptions& options)

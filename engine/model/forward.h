@@ -7,6 +7,7 @@
 #include "common/base/bf16.h"
 #include "engine/cache/storage.h"
 #include "engine/model/config.h"
+#include "engine/sampler/sampler.h"
 #include "kernels/matrix.h"
 #include "kernels/numeric.h"
 
@@ -44,6 +45,9 @@ struct SequenceChunk {
   int slot = 0;
   int first_logits_row = 0;   // rows [first_logits_row, tokens.size()) get logits
   int first_streams_row = 0;  // rows [first_streams_row, tokens.size()) get streams
+  // One for each row that gets logits: then the call returns tokens, and no logits. Either all
+  // chunks of a call say how or none does.
+  std::span<const RowSampling> sampling = {};
 };
 
 // One row t of the MTP block per entry: streams[t] = X[t], next_tokens[t] = token t + 1. Its logits
@@ -53,14 +57,16 @@ struct MtpChunk {
   std::span<const BFloat16> streams;  // [next_tokens.size(), streams, hidden]
   int64_t start = 0;                  // position t of the first row
   int slot = 0;
-  bool wants_logits = false;  // false: only the window rows are written
+  bool wants_logits = false;                   // false: only the window rows are written
+  std::span<const RowSampling> sampling = {};  // as in SequenceChunk
 };
 
 // Valid until the next call of the same function. The streams of either may be given to the
 // ForwardMtp call right after it.
 struct ForwardResult {
-  // Row-major [wanted rows in batch order, vocab_size], FP32.
+  // Row-major [wanted rows in batch order, vocab_size], FP32; empty if tokens were asked for.
   std::span<const float> logits;
+  std::span<const int32_t> tokens;  // [wanted rows in batch order]
   // X after the last layer, row-major [wanted rows in batch order, streams, hidden]. Of ForwardMtp:
   // the rows of chunks that want logits.
   std::span<const BFloat16> streams;

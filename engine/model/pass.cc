@@ -48,7 +48,25 @@ class Planner {
   std::vector<Pass> passes_;
 };
 
+template <typename Chunk>
+std::vector<RowSampling> Concatenate(std::span<const Chunk> batch) {
+  std::vector<RowSampling> all;
+  int64_t rows = 0;
+  for (const Chunk& chunk : batch) {
+    all.insert(all.end(), chunk.sampling.begin(), chunk.sampling.end());
+    rows += WantedLogits(chunk);
+  }
+  BATON_CHECK(all.empty() || std::ssize(all) == rows)
+      << all.size() << " of " << rows << " rows with logits are to be sampled";
+  return all;
+}
+
 }  // namespace
+
+std::vector<RowSampling> SamplingOf(std::span<const SequenceChunk> batch) {
+  return Concatenate(batch);
+}
+std::vector<RowSampling> SamplingOf(std::span<const MtpChunk> batch) { return Concatenate(batch); }
 
 std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch, int64_t max_rows) {
   Planner planner(max_rows);

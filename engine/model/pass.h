@@ -20,6 +20,13 @@ inline int64_t FirstStreamsRow(const MtpChunk& chunk) {
   return chunk.wants_logits ? 0 : RowsOf(chunk);
 }
 
+inline int64_t WantedLogits(const SequenceChunk& chunk) {
+  return RowsOf(chunk) - chunk.first_logits_row;
+}
+inline int64_t WantedLogits(const MtpChunk& chunk) {
+  return chunk.wants_logits ? RowsOf(chunk) : 0;
+}
+
 // Consecutive rows of one sequence within a pass.
 struct Segment {
   int64_t first_row = 0;  // within the pass
@@ -28,6 +35,10 @@ struct Segment {
   std::span<const int32_t> pages = {};
   int slot = 0;
 };
+
+// How the wanted rows of a batch are sampled, in their order; empty: not at all.
+std::vector<RowSampling> SamplingOf(std::span<const SequenceChunk> batch);
+std::vector<RowSampling> SamplingOf(std::span<const MtpChunk> batch);
 
 struct Pass {
   int64_t first_row = 0;  // within the batch

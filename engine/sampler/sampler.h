@@ -15,6 +15,12 @@ struct SamplePoint {
   int32_t eos_token_id = 0;
 };
 
+// How a row of logits becomes a token.
+struct RowSampling {
+  const SamplingParams* params = nullptr;  // outlives what it is given to
+  SamplePoint point;
+};
+
 // Chooses tokens from rows of logits. The choice is a function of its arguments alone; the object
 // holds scratch memory only, so one per thread.
 //

@@ -91,10 +91,17 @@ class RowSampler {
   __device__ uint32_t Ordered(int id) const {
     const float logit = logits_[id];
     if (logit == -INFINITY) return 0;
-    for (int i = 0; i < banned_count_; ++i) {
-      if (banned_[i] == id) return 0;
+    return IsBanned(id) ? 0 : OrderedBits(logit);
+  }
+  __device__ bool IsBanned(int id) const {
+    int begin = 0;
+    int end = banned_count_;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (banned_[middle] == id) return true;
+      (banned_[middle] < id ? begin : end) = banned_[middle] < id ? middle + 1 : middle;
     }
-    return OrderedBits(logit);
+    return false;
   }
   __device__ double Weight(uint32_t ordered) const {
     return exp((static_cast<double>(FromOrderedBits(ordered)) - best_) / row_.temperature);

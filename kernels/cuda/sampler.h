@@ -22,8 +22,8 @@ struct SampleRow {
   int32_t top_k = 0;  // 0: off
   uint64_t seed = 0;
   int64_t position = 0;  // the token's index in its sequence
-  // Ids that may not be chosen (those that end a sequence before min_tokens), in SampleParams::
-  // banned; if nothing else is left they may.
+  // Ids that may not be chosen (those that end a sequence before min_tokens), ascending, in
+  // SampleParams::banned; if nothing else is left they may.
   int32_t banned_begin = 0;
   int32_t banned_count = 0;
 };

@@ -11,28 +11,16 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int32_t kEos = 1;
-constexpr int kVocab = 16;
+constexpr size_t kVocab = 16;
 constexpr SequenceLimits kLimits = {.prompt_tokens = 10, .max_context = 100, .eos_token_id = kEos};
 
 SamplingParams Greedy(uint32_t max_tokens = 50) {
   return {.temperature = 0, .max_tokens = max_tokens};
 }
 
-// Rows whose highest logits are at these ids.
-std::vector<float> RowsPreferring(const std::vector<int32_t>& ids) {
-  std::vector<float> logits(ids.size() * kVocab, 0.0f);
-  for (size_t row = 0; row < ids.size(); ++row) {
-    logits[row * kVocab + static_cast<size_t>(ids[row])] = 5.0f;
-  }
-  return logits;
-}
-
-Verified Verify(const std::vector<int32_t>& best, const std::vector<int32_t>& drafts,
+Verified Verify(const std::vector<int32_t>& sampled, const std::vector<int32_t>& drafts,
                 const SamplingParams& params, int64_t tokens = 11) {
-  Sampler sampler;
-  const std::vector<float> logits = RowsPreferring(best);
-  return VerifyDrafts({.logits = logits, .drafts = drafts, .tokens = tokens}, params, kLimits,
-                      sampler);
+  return VerifyDrafts({.sampled = sampled, .drafts = drafts, .tokens = tokens}, params, kLimits);
 }
 
 TEST(VerifyTest, WithoutDraftsOneTokenIsSampled) {
@@ -90,38 +78,17 @@ TEST(VerifyTest, AStopTokenAtTheLimitCountsAsStop) {
 TEST(VerifyTest, MinTokensHoldsWithinOneStep) {
   SamplingParams params = Greedy();
   params.min_tokens = 3;
+  std::vector<float> logits(kVocab, 0.0f);
+  logits[kEos] = 5.0f;
+  logits[7] = 4.0f;
   Sampler sampler;
   // One token is generated already; the end may come as the fourth.
-  std::vector<float> logits(3 * kVocab, 0.0f);
-  for (size_t row = 0; row < 3; ++row) {
-    logits[row * kVocab + kEos] = 5.0f;
-    logits[row * kVocab + 7] = 4.0f;
+  std::vector<int32_t> sampled;
+  for (int64_t position = 11; position < 14; ++position) {
+    sampled.push_back(sampler.Sample(logits, params, kLimits.SamplingAt(position, params).point));
   }
-  const std::vector<int32_t> drafts = {7, 7};
-  const Verified verified =
-      VerifyDrafts({.logits = logits, .drafts = drafts, .tokens = 11}, params, kLimits, sampler);
-  EXPECT_THAT(verified.new_tokens, ElementsAre(7, 7, kEos));
-  EXPECT_EQ(verified.finish, Finish::kStop);
-}
-
-TEST(VerifyTest, SampledTokensAreThoseOfDecodingWithoutDrafts) {
-  const std::vector<float> flat(3 * kVocab, 0.0f);
-  SamplingParams params{.seed = 99, .max_tokens = 50, .ignore_eos = true};
-  Sampler sampler;
-  for (int64_t tokens = 11; tokens < 50; ++tokens) {
-    std::vector<int32_t> expected;
-    for (int64_t i = 0; i < 3; ++i) {
-      expected.push_back(
-          VerifyDrafts(
-              {.logits = std::span(flat).first(kVocab), .drafts = {}, .tokens = tokens + i}, params,
-              kLimits, sampler)
-              .new_tokens[0]);
-    }
-    const std::vector<int32_t> drafts(expected.begin(), expected.begin() + 2);
-    const Verified verified = VerifyDrafts({.logits = flat, .drafts = drafts, .tokens = tokens},
-                                           params, kLimits, sampler);
-    EXPECT_EQ(verified.new_tokens, expected);
-  }
+  EXPECT_THAT(sampled, ElementsAre(7, 7, kEos));
+  EXPECT_EQ(Verify(sampled, {7, 7}, params).finish, Finish::kStop);
 }
 
 TEST(VerifyTest, APromptWithoutGeneratedTokensIsNotFinished) {

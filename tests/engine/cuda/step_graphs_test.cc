@@ -126,5 +126,34 @@ TEST_F(StepTest, SequencesOfAStepDoNotMeet) {
   EXPECT_EQ(best(std::span(both).subspan(first.size())), best(second));
 }
 
+TEST_F(StepTest, TokensSampledOnTheDeviceAreThoseOfTheHost) {
+  Forward({Chunk(0, 0, 700)});
+  const std::vector<SamplingParams> all = {
+      {.temperature = 0},
+      {.temperature = 0.8f, .seed = 5},
+      {.temperature = 1, .top_p = 0.9f, .top_k = 40, .seed = 6},
+      {.temperature = 1, .min_p = 0.05f, .seed = 7, .min_tokens = 9, .stop_token_ids = {9, 3}}};
+  for (const SamplingParams& params : all) {
+    std::vector<RowSampling> sampling;
+    for (int64_t row = 0; row < 4; ++row) {
+      sampling.push_back({&params, {.position = 701 + row, .generated = 7, .eos_token_id = 1}});
+    }
+    SequenceChunk chunk = Chunk(0, 700, 4);
+    const std::vector<float> logits = Forward({chunk});
+    const size_t vocab = logits.size() / 4;
+    std::vector<int32_t> expected;
+    Sampler sampler;
+    for (size_t row = 0; row < 4; ++row) {
+      expected.push_back(sampler.Sample(std::span(logits).subspan(row * vocab, vocab), params,
+                                        sampling[row].point));
+    }
+    chunk.sampling = sampling;
+    const ForwardResult result = place_.model.Forward({&chunk, 1}, *place_.cache);
+    EXPECT_TRUE(result.logits.empty());
+    EXPECT_EQ(std::vector<int32_t>(result.tokens.begin(), result.tokens.end()), expected)
+        << "seed " << params.seed;
+  }
+}
+
 }  // namespace
 }  // namespace baton::engine

@@ -135,6 +135,27 @@ TEST_F(ForwardTest, OnlyWantedRowsGetLogits) {
   EXPECT_EQ(result.streams.size(), 320u * 4 * 256);
 }
 
+TEST_F(ForwardTest, TokensAreWhatTheSamplerMakesOfTheLogits) {
+  CacheStorage cache(TestGeometry());
+  const TestSequence sequence(cache);
+  const SamplingParams params{.temperature = 0.9f, .seed = 3};
+  std::vector<RowSampling> sampling;
+  for (int64_t row = 0; row < 3; ++row) sampling.push_back({&params, {.position = 20 + row}});
+  SequenceChunk chunk = sequence.Chunk(Tokens(0, 20), 0);
+  chunk.first_logits_row = 17;
+  const std::span<const float> logits = TestModel().Forward({&chunk, 1}, cache).logits;
+  std::vector<int32_t> expected;
+  Sampler sampler;
+  for (size_t row = 0; row < 3; ++row) {
+    expected.push_back(
+        sampler.Sample(logits.subspan(row * 1024, 1024), params, sampling[row].point));
+  }
+  chunk.sampling = sampling;
+  const ForwardResult result = TestModel().Forward({&chunk, 1}, cache);
+  EXPECT_TRUE(result.logits.empty());
+  EXPECT_EQ(std::vector<int32_t>(result.tokens.begin(), result.tokens.end()), expected);
+}
+
 TEST_F(ForwardTest, RejectedRowsLeaveNoTrace) {
   CacheStorage cache(TestGeometry());
   TestSequence sequence(cache);
