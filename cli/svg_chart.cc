@@ -167,15 +167,18 @@ std::string Path(const Series& series, const Axes& axes, const char* colour) {
   return absl::StrFormat("<path class=\"line\" stroke=\"%s\" d=\"%s\"/>\n", colour, steps);
 }
 
+// One row above the plot, from the right.
 std::string Legend(const std::vector<Series>& series) {
+  constexpr double kCharacter = 7, kSwatch = 14;  // widths; a character's is a guess
   std::string body;
-  double y = kTop + 12;
-  for (size_t i = 0; i < series.size(); ++i, y += 18) {
+  double x = kWidth - kRight;
+  for (size_t i = series.size(); i-- > 0;) {
     if (series[i].name.empty()) continue;
-    const double x = kWidth - kRight - 12;
-    body += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"4\" fill=\"%s\"/>\n",
-                            x, y - 6, kColours[i % kColours.size()]);
-    body += Text(x - 6, y, "text-anchor=\"end\"", series[i].name);
+    body += Text(x, 26, "text-anchor=\"end\"", series[i].name);
+    x -= kCharacter * static_cast<double>(series[i].name.size()) + kSwatch + 6;
+    body += absl::StrFormat("<rect x=\"%.1f\" y=\"20\" width=\"%.0f\" height=\"4\" fill=\"%s\"/>\n",
+                            x, kSwatch, kColours[i % kColours.size()]);
+    x -= 16;
   }
   return body;
 }

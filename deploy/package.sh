@@ -44,6 +44,11 @@ cp LICENSE "$package/"
 cat > "$package/README" <<'START'
 Baton: a prefill/decode disaggregated serving cluster. Every binary has --help; every flag can stand in a YAML file (configs/).
 
+  bin/baton up --model-dir=models/needle-17m --prefill=1 --decode=1   # a cluster on this machine, until Ctrl-C
+  bin/baton chat                                                      # in another terminal; see also baton top, baton bench
+
+The same as single processes, as on several machines:
+
   bin/baton-prefill --model-dir=models/needle-17m --listen=127.0.0.1:7001 --metrics-listen=127.0.0.1:9001 &
   bin/baton-decode  --model-dir=models/needle-17m --listen=127.0.0.1:7002 --metrics-listen=127.0.0.1:9002 &
   bin/baton-router  --model-dir=models/needle-17m --prefill-workers=127.0.0.1:7001 --decode-workers=127.0.0.1:7002 &

@@ -185,7 +185,7 @@ absl::StatusOr<fs::path> LogFolder(const std::string& given) {
 }
 
 absl::Status Serve(ClusterOptions options, const UpOptions& up, const Reporter& reporter) {
-  const Interrupts interrupts({SIGINT, SIGTERM, SIGHUP});
+  const Interrupts interrupts({SIGINT, SIGTERM});
   reporter.Starting(options);
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                          Cluster::Start(std::move(options), Interrupts::Pending));

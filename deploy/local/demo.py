@@ -108,6 +108,7 @@ def main() -> int:
         return 1
     print(styled("\nAll answers right; every process drained and exited with 0." if right
                  else "\nFAILED: an answer was wrong.", "32" if right else "31"))
+    print(f"By hand: {arguments.binaries}/baton up --model-dir={arguments.model}, then baton chat")
     return 0 if right else 1
 
 

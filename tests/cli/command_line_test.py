@@ -23,8 +23,27 @@ class CommandLine(unittest.TestCase):
     def test_usage_errors_say_what_is_missing(self):
         for arguments, named in ((), "subcommand"), (("import-prompts",), "source"), (("fly",), ""):
             shown = baton(*arguments)
-            self.assertNotEqual(shown.returncode, 0)
+            self.assertEqual(shown.returncode, 2)
             self.assertIn(named, shown.stderr)
+        shown = baton("bench", "--concurrency=0")
+        self.assertEqual(shown.returncode, 2)
+        self.assertIn("--concurrency", shown.stderr)
+
+    def test_help_of_a_subcommand_shows_its_flags_only(self):
+        shown = baton("chat", "--help").stdout
+        self.assertIn("--system", shown)
+        self.assertNotIn("--concurrency", shown)
+
+    def test_completion_is_a_script_that_its_shell_takes_and_knows_the_flags(self):
+        completed = subprocess.run(
+            ["bash", "-c", f"source <({BATON} completion bash); COMP_WORDS=(baton bench --conc); "
+             "COMP_CWORD=2; _baton 2>/dev/null; echo ${COMPREPLY[*]}"],
+            capture_output=True, text=True)
+        self.assertEqual(completed.stdout.strip(), "--concurrency=", completed.stderr)
+        for shell in "zsh", "fish":
+            self.assertIn("--concurrency" if shell == "zsh" else "-l concurrency",
+                          baton("completion", shell).stdout)
+        self.assertEqual(baton("completion", "csh").returncode, 2)
 
     def test_a_file_with_other_texts_is_refused_and_nothing_is_written(self):
         with tempfile.TemporaryDirectory() as model:

@@ -3,18 +3,13 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
-import sys
 import tarfile
 import tempfile
 import unittest
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "deploy/local"))
-
-from cluster import Cluster  # noqa: E402
-
 BINARIES = pathlib.Path(os.environ["BATON_BINARIES"])
 
 
@@ -26,17 +21,22 @@ class Package(unittest.TestCase):
             with tarfile.open(archive) as tar:
                 tar.extractall(pathlib.Path(folder, "elsewhere"))
             package = pathlib.Path(folder, "elsewhere/baton")
-            model = package / "models/needle-17m"
-            with Cluster(package / "bin", model) as cluster:
-                body = {"model": model.name, "temperature": 0, "max_tokens": 20, "messages": [{
-                    "role": "user", "content": "The sky is blue. The secret passphrase for Oslo is "
-                    "ZEBRA-4492-OMEGA. Here we go.\n\nWhat is the secret passphrase for Oslo?"}]}
-                request = urllib.request.Request(
-                    cluster.url + "/v1/chat/completions", json.dumps(body).encode(),
-                    {"Content-Type": "application/json"})
-                with urllib.request.urlopen(request, timeout=60) as response:
-                    answer = json.load(response)["choices"][0]["message"]["content"]
-        self.assertEqual(answer, "ZEBRA-4492-OMEGA")
+            up = subprocess.Popen([package / "bin/baton", "up", "--json", "--listen=127.0.0.1:0",
+                                   "--metrics-listen=127.0.0.1:0",
+                                   f"--model-dir={package / 'models/needle-17m'}"],
+                                  stdout=subprocess.PIPE, text=True)
+            try:
+                url = json.loads(up.stdout.readline())["url"]
+                answer = subprocess.run(
+                    [package / "bin/baton", "chat", f"--url={url}", "--temperature=0"], text=True,
+                    input="The sky is blue. The secret passphrase for Oslo is ZEBRA-4492-OMEGA. Here "
+                    "we go. What is the secret passphrase for Oslo?\n", capture_output=True,
+                    timeout=60).stdout
+            finally:
+                up.send_signal(signal.SIGINT)
+                self.assertEqual(up.wait(60), 0)
+                up.stdout.close()
+        self.assertEqual(answer, "ZEBRA-4492-OMEGA\n")
 
     def test_a_binary_that_is_not_built_is_named(self):
         made = subprocess.run([ROOT / "deploy/package.sh", BINARIES, "/dev/null", "baton-nothing"],

@@ -1,32 +1,49 @@
-"""The README's curl examples, executed as they stand there, but for the ports, against a cluster."""
+"""The README's examples, executed as they stand there, but for the ports: `baton up` starts the cluster
+that all the others ask."""
 
 import json
 import os
 import pathlib
 import re
+import shlex
+import signal
 import subprocess
-import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "deploy/local"))
-
-from cluster import Cluster  # noqa: E402
-
-MODEL = ROOT / "models/needle-17m"
-BLOCK = re.compile(r"^```sh\n(curl .*?)^```$", re.M | re.S)
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"^```sh\n((?:curl|echo) .*?)^```$", re.M | re.S)
+ENVIRONMENT = os.environ | {"PATH": f"{os.environ['BATON_BINARIES']}:{os.environ['PATH']}"}
 
 
 def setUpModule():
-    global cluster
-    cluster = Cluster(pathlib.Path(os.environ["BATON_BINARIES"]), MODEL).__enter__()
-    unittest.addModuleCleanup(cluster.stop)
+    global processes
+    [command] = re.findall(r"^baton up .*", README, re.M)
+    arguments = shlex.split(command, comments=True)
+    up = subprocess.Popen([*arguments, "--json", "--listen=127.0.0.1:0",
+                           "--metrics-listen=127.0.0.1:0"], cwd=ROOT, env=ENVIRONMENT,
+                          stdout=subprocess.PIPE, text=True)
+    unittest.addModuleCleanup(stop, up)
+    processes = json.loads(up.stdout.readline())["processes"]
+
+
+def stop(up: subprocess.Popen):
+    up.send_signal(signal.SIGINT)
+    code = up.wait(120)
+    up.stdout.close()
+    if code != 0:
+        raise AssertionError(f"baton up: exit code {code}")
 
 
 def run(block: str) -> str:
-    for port, address in (("8000", "http"), ("9000", "metrics")):
-        block = block.replace(f"localhost:{port}", cluster.router.addresses[address])
-    shown = subprocess.run(["bash", "-ec", block], capture_output=True, text=True, timeout=120)
+    router = processes[-1]
+    for written, meant in (("localhost:8000", router["http"]), ("localhost:9000", router["metrics"]),
+                           ("baton chat", f"baton chat --url=http://{router['http']}"),
+                           ("baton bench", f"baton bench --url=http://{router['http']}"),
+                           ("baton top", f"baton top --metrics={router['metrics']}")):
+        block = block.replace(written, meant)
+    shown = subprocess.run(["bash", "-ec", block], capture_output=True, text=True, timeout=120,
+                           env=ENVIRONMENT)
     if shown.returncode != 0:
         raise AssertionError(f"{block}\nexit code {shown.returncode}: {shown.stderr}")
     return shown.stdout
@@ -42,13 +59,18 @@ def leading_json(text: str, count: int) -> tuple[list[dict], str]:
 
 
 class ReadmeExamples(unittest.TestCase):
-    def test_every_curl_example_answers_what_it_promises(self):
-        blocks = BLOCK.findall((ROOT / "README.md").read_text())
-        checks = [self.chat, self.completions, self.state]
+    def test_every_example_answers_what_it_promises(self):
+        blocks = BLOCK.findall(README)
+        checks = [self.commands, self.chat, self.completions, self.state]
         self.assertEqual(len(blocks), len(checks), "an example without a check, or the reverse")
         for block, check in zip(blocks, checks):
             with self.subTest(check.__name__):
                 check(run(block))
+
+    def commands(self, output: str):
+        self.assertTrue(output.startswith("ZEBRA-4492-OMEGA\n"), output)
+        self.assertIn("20 of 20 requests succeeded", output)
+        self.assertIn("time to first token", output)
 
     def chat(self, output: str):
         events = re.findall(r"^data: (.*)$", output, re.M)
@@ -74,8 +96,7 @@ class ReadmeExamples(unittest.TestCase):
 
     def test_every_series_of_the_operating_notes_is_exported(self):
         notes = (ROOT / "deploy/README.md").read_text()
-        exported = "".join(run(f"curl -s {process.addresses['metrics']}/metrics")
-                           for process in cluster.processes)
+        exported = "".join(run(f"curl -s {process['metrics']}/metrics") for process in processes)
         series = set(re.findall(r"`(baton_\w+)", notes))
         self.assertGreater(len(series), 10)
         self.assertEqual({name for name in series if name not in exported}, set())

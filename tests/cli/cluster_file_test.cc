@@ -1,0 +1,56 @@
+#include "cli/up/cluster_file.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::cli {
+namespace {
+
+using baton::testing::IsOk;
+using baton::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(ClusterFileTest, CountsAndFlagsOfEachRoleAreRead) {
+  ClusterOptions options;
+  ASSERT_THAT(ReadClusterFile("model_dir: models/m\n"
+                              "workers: {device: cpu, pages: 64}\n"
+                              "prefill:\n  count: 2\n  chunk_tokens: 512\n"
+                              "decode: {count: 3}\n"
+                              "router: {listen: \"127.0.0.1:0\", policy: round-robin}\n",
+                              "c.yaml", options),
+              IsOk());
+  EXPECT_EQ(options.model_dir, "models/m");
+  EXPECT_EQ(options.prefill, 2);
+  EXPECT_EQ(options.decode, 3);
+  EXPECT_THAT(options.worker_flags, ElementsAre("--device=cpu", "--pages=64"));
+  EXPECT_THAT(options.prefill_flags, ElementsAre("--chunk-tokens=512"));
+  EXPECT_THAT(options.router_flags, ElementsAre("--listen=127.0.0.1:0", "--policy=round-robin"));
+}
+
+TEST(ClusterFileTest, ListsBecomeOneFlag) {
+  ClusterOptions options;
+  ASSERT_THAT(ReadClusterFile("workers: {transports: [shm, grpc]}", "c", options), IsOk());
+  EXPECT_THAT(options.worker_flags, ElementsAre("--transports=shm,grpc"));
+}
+
+TEST(ClusterFileTest, ErrorsNameFileAndLine) {
+  const auto error = [](const char* text) {
+    ClusterOptions options;
+    return ReadClusterFile(text, "c.yaml", options);
+  };
+  const auto refused = [](const char* said) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(said));
+  };
+  EXPECT_THAT(error("model_dir: m\nprefil: {}"), refused("c.yaml:2: unknown key 'prefil'"));
+  EXPECT_THAT(error("decode: {count: some}"), refused("c.yaml:1: decode.count"));
+  EXPECT_THAT(error("decode: {count: -1}"), refused("decode.count"));
+  EXPECT_THAT(error("workers: 3"), refused("workers is no map"));
+  EXPECT_THAT(error("workers: {pages: {a: 1}}"), refused("pages is no value"));
+  EXPECT_THAT(error("a: [\n"), refused("c.yaml:"));
+  EXPECT_THAT(error(""), refused("no map"));
+}
+
+}  // namespace
+}  // namespace baton::cli

@@ -1,0 +1,53 @@
+#include "cli/terminal.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton::cli {
+namespace {
+
+using std::chrono::duration;
+
+TEST(TerminalTest, TablesAlignNumbersRightAndTextLeft) {
+  Table table({"name", "ms"});
+  table.AddRow({"a", "1.5"});
+  table.AddRow({"longer", "120"});
+  EXPECT_EQ(table.ToString(),
+            "name     ms\n"
+            "a       1.5\n"
+            "longer  120\n");
+}
+
+TEST(TerminalTest, TablesCountCharactersNotBytes) {
+  Table table({"time", "x"});
+  table.AddRow({"5 µs", "a"});
+  table.AddRow({"10 s", "b"});
+  EXPECT_EQ(table.ToString(), "time  x\n5 µs  a\n10 s  b\n");
+}
+
+TEST(TerminalTest, ProgressShowsShareRateAndTimeLeft) {
+  EXPECT_EQ(ProgressLine("bench", "requests", 25, 100, duration<double>(5), 100),
+            "bench  [#######-----------------------]  25/100 requests  5.0/s  ETA 15.00 s");
+  EXPECT_EQ(ProgressLine("load", "pages", 3, 0, duration<double>(2), 100), "load  3 pages  1.5/s");
+  EXPECT_LE(ProgressLine("a long label", "requests", 1, 9, duration<double>(1), 20).size(), 20u);
+}
+
+TEST(TerminalTest, ColourIsLeftOutWhereItIsNotWanted) {
+  EXPECT_EQ(Styled("x", Style::kRed, false), "x");
+  EXPECT_EQ(Styled("x", Style::kRed, true), "\033[31mx\033[0m");
+  EXPECT_EQ(Styled("x", Style::kPlain, true), "x");
+}
+
+TEST(TerminalTest, QuantitiesAreShort) {
+  EXPECT_EQ(HumanBytes(0), "0 B");
+  EXPECT_EQ(HumanBytes(1234), "1.23 kB");
+  EXPECT_EQ(HumanBytes(999'999), "1.00 MB");
+  EXPECT_EQ(HumanBytes(12'300'000'000), "12.3 GB");
+  EXPECT_EQ(HumanDuration(duration<double>(0.00085)), "850 µs");
+  EXPECT_EQ(HumanDuration(duration<double>(0.0123)), "12.3 ms");
+  EXPECT_EQ(HumanDuration(duration<double>(4.56)), "4.56 s");
+  EXPECT_EQ(HumanDuration(duration<double>(125)), "2m05s");
+}
+
+}  // namespace
+}  // namespace baton::cli

@@ -1,0 +1,136 @@
+"""The command `baton` with real processes: up, chat, top, bench, and what happens when one dies."""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BATON = pathlib.Path(os.environ["BATON_BINARIES"]) / "baton"
+PATIENCE_S = 120
+ANY_PORT = ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--worker-flag=--threads=1"]
+QUESTION = ("The sky is blue. The secret passphrase for Oslo is ZEBRA-4492-OMEGA. Here we go.\\\n\\\n"
+            "What is the secret passphrase for Oslo?\n")
+
+
+def baton(*arguments: object, code: int = 0, **options) -> str:
+    shown = subprocess.run([BATON, *map(str, arguments)], capture_output=True, text=True,
+                           timeout=PATIENCE_S, **options)
+    if shown.returncode != code:
+        raise AssertionError(f"baton {arguments}: exit code {shown.returncode}\n{shown.stdout}"
+                             f"{shown.stderr}")
+    return shown.stdout
+
+
+class Up:
+    """A running `baton up --json`; `ready` is its first event of that kind."""
+
+    def __init__(self, *arguments: object):
+        self.popen = subprocess.Popen([BATON, "up", "--json", *map(str, arguments)], cwd=ROOT,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.ready = self.next_event()
+
+    def next_event(self) -> dict:
+        if not select.select([self.popen.stdout], [], [], PATIENCE_S)[0]:
+            raise AssertionError("baton up says nothing")
+        line = self.popen.stdout.readline()
+        if not line:
+            raise AssertionError(f"baton up ended: {self.popen.stderr.read()}")
+        return json.loads(line)
+
+    def process(self, name: str) -> dict:
+        return next(p for p in self.ready["processes"] if p["name"] == name)
+
+    def stop(self) -> int:
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGINT)
+        code = self.popen.wait(PATIENCE_S)
+        self.popen.stdout.close()
+        self.popen.stderr.close()
+        return code
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+class BatonCommand(unittest.TestCase):
+    def test_a_cluster_is_started_asked_watched_measured_and_stopped(self):
+        up = Up("--config=deploy/local/cluster.yaml", "--prefill=1", *ANY_PORT)
+        self.addCleanup(up.stop)
+        self.assertEqual(up.ready["event"], "ready")
+        names = [process["name"] for process in up.ready["processes"]]
+        self.assertEqual(names, ["prefill-0", "decode-0", "decode-1", "router"])
+        url, metrics = f"--url={up.ready['url']}", up.process("router")["metrics"]
+
+        answer = baton("chat", url, "--temperature=0", input=QUESTION)
+        self.assertEqual(answer, "ZEBRA-4492-OMEGA\n")
+        two = [json.loads(line) for line in baton(
+            "chat", url, "--temperature=0", "--json", "--max-tokens=20",
+            input=QUESTION + QUESTION).splitlines()]
+        self.assertEqual([turn["content"] for turn in two][0], "ZEBRA-4492-OMEGA")
+        self.assertGreater(two[1]["prompt_tokens"], two[0]["prompt_tokens"])
+
+        report = json.loads(baton("bench", url, "--requests=20", "--concurrency=4", "--json",
+                                  "--input=uniform:20:60", "--output=4"))
+        self.assertEqual((report["succeeded"], report["failures"]), (20, {}))
+        self.assertEqual(report["completion_tokens"], 80)
+
+        seen = json.loads(baton("top", f"--metrics={metrics}", "--once", "--json", "--interval=0.1"))
+        self.assertEqual(seen["requests"], 23)
+        self.assertEqual(seen["failures"], 0)
+        self.assertEqual(seen["ttft"]["samples"], 23)
+        self.assertEqual([worker["role"] for worker in seen["workers"]],
+                         ["prefill", "decode", "decode"])
+        self.assertIn("time to first token", baton("top", f"--metrics={metrics}", "--once",
+                                                   "--interval=0.1"))
+
+        self.assertEqual(up.stop(), 0)
+        self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
+        baton("chat", url, code=1, input="anyone?\n")
+
+    def test_a_worker_that_dies_is_started_again_and_the_next_death_ends_all(self):
+        with tempfile.TemporaryDirectory() as logs:
+            up = Up("--model-dir=models/needle-17m", "--restarts=1", f"--log-dir={logs}", *ANY_PORT)
+            self.addCleanup(up.stop)
+            before = up.process("decode-0")
+            os.kill(before["pid"], signal.SIGKILL)
+            died = up.next_event()
+            self.assertEqual((died["process"], died["restarting"]), ("decode-0", True))
+            self.assertIn("signal 9", died["how"])
+            up.ready = up.next_event()
+            self.assertEqual(up.process("decode-0")["grpc"], before["grpc"])
+            self.assertNotEqual(up.process("decode-0")["pid"], before["pid"])
+            url = f"--url={up.ready['url']}"
+            deadline = time.monotonic() + PATIENCE_S
+            while subprocess.run([BATON, "chat", url, "--max-tokens=2"], input="again\n", text=True,
+                                 capture_output=True).returncode != 0:
+                self.assertLess(time.monotonic(), deadline, "the router does not find it again")
+                time.sleep(0.1)
+
+            os.kill(up.process("prefill-0")["pid"], signal.SIGKILL)
+            self.assertFalse(up.next_event()["restarting"])
+            self.assertEqual(up.popen.wait(PATIENCE_S), 1)
+            self.assertIn("prefill-0 ended, signal 9", up.popen.stderr.read())
+            self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
+
+    def test_what_does_not_start_is_shown_with_its_log(self):
+        shown = subprocess.run([BATON, "up", "--model-dir=/nonexistent", *ANY_PORT],
+                               capture_output=True, text=True, timeout=PATIENCE_S)
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("/nonexistent/config.json", shown.stderr)
+        baton("up", code=2)
+        baton("up", "--config=/nonexistent", code=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
