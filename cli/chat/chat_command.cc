@@ -15,6 +15,7 @@
 #include "cli/http_client.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -37,6 +38,7 @@ struct ChatOptions {
 constexpr const char* kHelp =
     "/system TEXT  another system prompt, and a new conversation; without TEXT: none\n"
     "/reset        a new conversation\n"
+    "/file PATH    put the text of a file in front of the next message\n"
     "/stats        after each answer say how fast it was and who served it, or no more\n"
     "/exit         end, as Ctrl-D does\n"
     "Ctrl-C ends an answer. A line that ends with \\ goes on in the next.\n";
@@ -92,14 +94,10 @@ class Chat {
     for (std::string message; ReadMessage(lines, &message);) {
       if (message.empty()) continue;
       if (message == "/exit" || message == "/quit") return absl::OkStatus();
-      if (message[0] == '/') {
-        Command(message);
-        continue;
-      }
-      const absl::Status status = Answer(message);
+      const absl::Status status = message[0] == '/' ? Command(message) : Answer(message);
       if (status.ok()) continue;
       if (!interactive_) return status;
-      std::cout << Styled(absl::StrCat(status.message()), Style::kRed, colour_) << std::endl;
+      std::cout << Styled(status.message(), Style::kRed, colour_) << std::endl;
     }
     if (interactive_) std::cout << std::endl;
     return absl::OkStatus();
@@ -135,7 +133,7 @@ class Chat {
     }
   }
 
-  void Command(absl::string_view line) {
+  absl::Status Command(absl::string_view line) {
     if (line == "/reset") {
       Reset();
     } else if (line == "/stats") {
@@ -143,13 +141,20 @@ class Chat {
     } else if (line == "/system" || absl::ConsumePrefix(&line, "/system ")) {
       system_ = line == "/system" ? "" : std::string(line);
       Reset();
+    } else if (absl::ConsumePrefix(&line, "/file ")) {
+      BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(std::string(line)));
+      absl::StrAppend(&before_message_, text, "\n\n");
+    } else if (line == "/help") {
+      std::cerr << kHelp;
     } else {
-      std::cerr << (line == "/help" ? "" : absl::StrCat("unknown: ", line, "\n")) << kHelp;
+      return absl::InvalidArgumentError(absl::StrCat("unknown: ", line, "; /help lists what is"));
     }
+    return absl::OkStatus();
   }
 
   absl::Status Answer(const std::string& message) {
-    messages_.push_back({{"role", "user"}, {"content", message}});
+    messages_.push_back(
+        {{"role", "user"}, {"content", std::exchange(before_message_, "") + message}});
     Json body = {{"model", model_}, {"messages", messages_}};
     if (options_.temperature) body["temperature"] = *options_.temperature;
     if (options_.max_tokens) body["max_tokens"] = *options_.max_tokens;
@@ -214,6 +219,7 @@ class Chat {
   std::string system_;
   bool stats_;
   Json messages_;
+  std::string before_message_;  // of files
 };
 
 absl::Status Run(const ChatOptions& options) {

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import pty
+import re
 import select
 import signal
 import subprocess
@@ -57,10 +59,39 @@ class Up:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-        return True
-    except ProcessLookupError:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
         return False
+
+
+class Terminal:
+    """A program as it runs for someone who types."""
+
+    def __init__(self, *arguments: str):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(arguments[0], arguments)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def expect(self, pattern: str) -> None:
+        """Waits until what is shown behind the last match matches."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := re.search(pattern, self.seen)):
+            if not select.select([self.fd], [], [], max(0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"{pattern!r} is not in {self.seen!r}")
+            try:
+                self.seen += os.read(self.fd, 4096).decode(errors="replace")
+            except OSError:  # it has ended
+                raise AssertionError(f"{pattern!r} is not in {self.seen!r}") from None
+        self.seen = self.seen[found.end():]
+
+    def exit_code(self) -> int:
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return code
 
 
 class BatonCommand(unittest.TestCase):
@@ -94,9 +125,35 @@ class BatonCommand(unittest.TestCase):
         self.assertIn("time to first token", baton("top", f"--metrics={metrics}", "--once",
                                                    "--interval=0.1"))
 
+        self.type_into_chat_and_top(url, metrics)
+
         self.assertEqual(up.stop(), 0)
         self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
         baton("chat", url, code=1, input="anyone?\n")
+
+    def type_into_chat_and_top(self, url: str, metrics: str):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as long:
+            long.write("The sky is blue and the grass is green. " * 2000)
+            long.flush()
+            chat = Terminal(str(BATON), "chat", url, "--temperature=0")
+            chat.expect("> ")
+            chat.type(f"/file {long.name}\nWhat is it?\n")
+            chat.expect("is it.*\n")
+            time.sleep(0.3)  # the prompt is being computed
+            chat.type("\x03")
+            chat.expect(r" \.\.\.\r\n.*> ")
+            chat.type("/reset\n" + QUESTION)
+            chat.expect("ZEBRA-4492-OMEGA\r\n.*> ")
+            chat.type("/nothing\n")
+            chat.expect("unknown: /nothing")
+            chat.type("/exit\n")
+            self.assertEqual(chat.exit_code(), 0)
+        top = Terminal(str(BATON), "top", f"--metrics={metrics}", "--interval=0.1")
+        top.expect("time to first token")
+        top.expect("time to first token")
+        top.type("\x03")
+        top.expect(r"\x1b\[\?1049l")
+        self.assertEqual(top.exit_code(), 0)
 
     def test_a_worker_that_dies_is_started_again_and_the_next_death_ends_all(self):
         with tempfile.TemporaryDirectory() as logs:
@@ -122,6 +179,15 @@ class BatonCommand(unittest.TestCase):
             self.assertEqual(up.popen.wait(PATIENCE_S), 1)
             self.assertIn("prefill-0 ended, signal 9", up.popen.stderr.read())
             self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
+
+    def test_nothing_outlives_a_command_that_is_killed(self):
+        up = Up("--model-dir=models/needle-17m", *ANY_PORT)
+        self.addCleanup(up.stop)
+        up.popen.kill()
+        deadline = time.monotonic() + PATIENCE_S
+        while [p for p in up.ready["processes"] if alive(p["pid"])]:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
 
     def test_what_does_not_start_is_shown_with_its_log(self):
         shown = subprocess.run([BATON, "up", "--model-dir=/nonexistent", *ANY_PORT],
