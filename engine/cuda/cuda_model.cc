@@ -58,11 +58,18 @@ void ForEachChunkOf(const Pass& pass, std::span<const Chunk> batch, Visit visit)
 
 absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const Checkpoint& checkpoint,
                                                            const ForwardOptions& options) {
-  BATON_ASSIGN_OR_RETURN(Weights weights,
-                         LoadWeights(checkpoint, {.pass = kMaxPassRows, .logits = kMaxLogitsRows}));
+  std::unique_ptr<ExpertRanks> ranks;
+  ExpertShare share;
+  if (options.group != nullptr) {
+    share = options.group->share();
+    BATON_ASSIGN_OR_RETURN(ranks, ExpertRanks::Connect(*options.group, checkpoint.config()));
+  }
+  BATON_ASSIGN_OR_RETURN(
+      Weights weights,
+      LoadWeights(checkpoint, {.pass = kMaxPassRows, .logits = kMaxLogitsRows}, share));
   BATON_ASSIGN_OR_RETURN(Memory memory, Allocate(checkpoint.config(), options, weights));
-  return std::unique_ptr<CudaModel>(
-      new CudaModel(checkpoint.config(), options, std::move(weights), std::move(memory)));
+  return std::unique_ptr<CudaModel>(new CudaModel(checkpoint.config(), options, std::move(weights),
+                                                  std::move(memory), std::move(ranks)));
 }
 
 absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
@@ -94,10 +101,11 @@ absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
 }
 
 CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, Weights weights,
-                     Memory memory)
+                     Memory memory, std::unique_ptr<ExpertRanks> ranks)
     : Model(config, options),
       weights_(std::move(weights)),
       memory_(std::move(memory)),
+      ranks_(std::move(ranks)),
       scratch_([&] {
         Carver carver(memory_.scratch.data());
         return Scratch(config, index_topk(), GroupedScratchBytes(weights_), carver);
@@ -106,7 +114,8 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
       compress_rope_(Frequencies(CompressRope(config))),
       arrays_(std::move(memory_.arrays), std::move(memory_.arrays_staging)),
       sides_{SideLane(scratch_.side_workspaces[0]), SideLane(scratch_.side_workspaces[1])},
-      sampler_(std::move(memory_.sampling), std::move(memory_.sampling_staging)) {
+      sampler_(std::move(memory_.sampling), std::move(memory_.sampling_staging)),
+      gate_(options.group, [this](const Step& step) { Join(step); }) {
   kernels::FillAsync(memory_.scratch.data(), 0, memory_.scratch.size(), stream_.get());
   const auto fill = [&](int ratio, const DeviceBuffer& table) {
     kernels::cuda::FillRopeTable(compress_rope_, ratio, Entries(config, ratio), table.As<float>(),
@@ -115,6 +124,20 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
   fill(ModelConfig::kCsaRatio, memory_.csa_rope);
   fill(ModelConfig::kHcaRatio, memory_.hca_rope);
   stream_.Synchronize();
+}
+
+void CudaModel::Enter(PassKind kind, const Pass& pass) {
+  const Step step = gate_.Enter(kind, pass.rows());
+  if (ranks_ != nullptr) ranks_->Begin(step);
+}
+
+void CudaModel::Join(const Step& step) {
+  ranks_->Begin(step);
+  const auto join = [&](const LayerWeights& layer) {
+    ranks_->Join(layer.moe, stream_.get(), scratch_);
+  };
+  if (step.kind == PassKind::kDraft) return join(weights_.mtp->layer);
+  std::for_each(weights_.layers.begin(), weights_.layers.end(), join);
 }
 
 PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View& arrays) {
@@ -127,7 +150,8 @@ PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View&
                             .csa_rope_table = memory_.csa_rope.As<float>(),
                             .hca_rope_table = memory_.hca_rope.As<float>(),
                             .stream = stream_.get(),
-                            .sides = sides_};
+                            .sides = sides_,
+                            .ranks = ranks_.get()};
   const int32_t* positions = arrays.batch.position;
   kernels::cuda::FillRope(rope_, positions, shape.rows, scratch_.rope, stream_.get());
   kernels::cuda::FillRope(compress_rope_, positions, shape.rows, scratch_.compress_rope,
@@ -164,7 +188,8 @@ ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStor
   const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows);
   Begin(batch, trunk_);
   for (const Pass& pass : passes) {
-    const bool is_step = StepGraphs::Serve(pass) && !observer.on_layer && !observer.on_selection;
+    Enter(PassKind::kTrunk, pass);
+    const bool is_step = ServedByGraph(pass) && !observer.on_layer && !observer.on_selection;
     if (is_step) {
       RunStep(pass, cache);
       AppendRows(pass.rows(), trunk_);
@@ -253,7 +278,8 @@ void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
     const PassShape shape = PassShape::Of(pass, /*page_tokens=*/0);
     CopyStreams(pass, batch);
-    if (StepGraphs::Serve(pass)) {
+    Enter(PassKind::kDraft, pass);
+    if (ServedByGraph(pass)) {
       const PassShape step = StepGraphs::RoundUp(shape, /*page_tokens=*/0, /*limit=*/0);
       const PassArrays::View arrays = arrays_.Upload(pass, step, stream_.get());
       mtp_graphs_.Run(step, cache.id(), stream_.get(), [&] {

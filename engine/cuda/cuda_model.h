@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/cuda/device_sampler.h"
+#include "engine/cuda/expert_ranks.h"
 #include "engine/cuda/host_rows.h"
 #include "engine/cuda/pass_arrays.h"
 #include "engine/cuda/pass_context.h"
@@ -17,6 +18,7 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/forward.h"
 #include "engine/model/pass.h"
+#include "engine/parallel/pass_gate.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/runtime/buffer.h"
 #include "kernels/runtime/stream.h"
@@ -36,7 +38,7 @@ class CudaModel final : public Model {
   ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                         const ForwardObserver& observer) override;
   ForwardResult ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) override;
-  void JoinPass() override {}
+  void JoinPass() override { gate_.Join(); }
 
  private:
   struct Memory {
@@ -51,7 +53,7 @@ class CudaModel final : public Model {
   static absl::StatusOr<Memory> Allocate(const ModelConfig& config, const ForwardOptions& options,
                                          const Weights& weights);
   CudaModel(const ModelConfig& config, const ForwardOptions& options, Weights weights,
-            Memory memory);
+            Memory memory, std::unique_ptr<ExpertRanks> ranks);
 
   // What a call returns. The input of a draft step may be the streams of the one before, so that
   // ForwardMtp keeps two in turn.
@@ -65,6 +67,15 @@ class CudaModel final : public Model {
   void Begin(std::span<const Chunk> batch, Result& result) const;
   // Waits for the device.
   ForwardResult Finish(const Result& result) const;
+
+  // Waits for the group, if there is one, to come to a pass that has MoE layers.
+  void Enter(PassKind kind, const Pass& pass);
+  // The MoE layers of a pass of other ranks.
+  void Join(const Step& step);
+  // Exchanges between ranks are not captured.
+  bool ServedByGraph(const Pass& pass) const {
+    return ranks_ == nullptr && StepGraphs::Serve(pass);
+  }
 
   // Rotations of the rows included.
   PassContext ContextOf(const PassShape& shape, const PassArrays::View& arrays);
@@ -93,6 +104,7 @@ class CudaModel final : public Model {
 
   const Weights weights_;
   Memory memory_;
+  const std::unique_ptr<ExpertRanks> ranks_;  // null: all experts are here
   const Scratch scratch_;
   const kernels::cuda::RopeFrequencies rope_;
   const kernels::cuda::RopeFrequencies compress_rope_;
@@ -102,6 +114,7 @@ class CudaModel final : public Model {
   DeviceSampler sampler_;
   StepGraphs trunk_graphs_;
   StepGraphs mtp_graphs_;
+  PassGate gate_;
   Result trunk_;
   Result mtp_;
   Result previous_mtp_;

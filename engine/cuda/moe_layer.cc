@@ -1,5 +1,6 @@
 #include "engine/cuda/moe_layer.h"
 
+#include "engine/cuda/expert_ranks.h"
 #include "kernels/cuda/dequantize.h"
 #include "kernels/cuda/grouped_experts.h"
 #include "kernels/cuda/moe.h"
@@ -12,6 +13,7 @@ namespace {
 
 using kernels::MatrixView;
 
+// Experts and weights of every row, in the scratch memory.
 void Route(const MoeWeights& weights, MatrixView<const BFloat16> normed,
            const PassContext& context) {
   const ModelConfig& config = context.config;
@@ -32,53 +34,58 @@ void Route(const MoeWeights& weights, MatrixView<const BFloat16> normed,
                             config.num_experts_per_tok};
   }
   kernels::cuda::Router(routing, context.stream);
-  kernels::cuda::AssignSlots({.experts = routing.experts,
-                              .weights = routing.weights.data,
-                              .expert_count = config.n_routed_experts,
+}
+
+// y of every slot, from the rows as the FP8 grid leaves them.
+MatrixView<const BFloat16> RunAllExperts(const MoeWeights& weights, const PassContext& context) {
+  const Scratch& scratch = context.scratch;
+  kernels::cuda::AssignSlots({.experts = context.Rows(scratch.experts),
+                              .weights = scratch.expert_weights.data,
+                              .expert_count = weights.bank.experts,
                               .begin = scratch.expert_begin,
                               .row = scratch.slot_row,
                               .weight = scratch.slot_weight,
                               .slot = scratch.slot.data},
                              context.stream);
-}
-
-// y of every slot, from the rows as the FP8 grid leaves them.
-void RunExperts(const MoeWeights& weights, const PassContext& context) {
-  const Scratch& scratch = context.scratch;
   const MatrixView<BFloat16> x = context.Rows(scratch.quantized_values);
   kernels::cuda::DequantizeRows(ReadOnly(context.Rows(scratch.quantized)), x, context.stream);
-  const int64_t count = context.rows() * context.config.num_experts_per_tok;
+  return RunExperts(weights, context.config, x, context.stream, scratch);
+}
+
+void RunSharedExpert(const MoeWeights& weights, MatrixView<BFloat16> output, const Lane& lane,
+                     const PassContext& context) {
+  const Scratch& scratch = context.scratch;
+  const MatrixView<BFloat16> gate_up = context.Rows(scratch.shared_gate_up);
+  const auto hidden = context.Rows(scratch.shared_hidden);
+  weights.shared_gate_up->Run(ReadOnly(context.Rows(scratch.quantized)), gate_up, lane.workspace,
+                              lane.stream);
+  kernels::cuda::GateSharedExpert(
+      {.gate_up = gate_up, .limit = context.config.swiglu_limit, .v = hidden}, lane.stream);
+  weights.shared_down->Run(ReadOnly(hidden), output, lane.workspace, lane.stream);
+}
+
+}  // namespace
+
+MatrixView<const BFloat16> RunExperts(const MoeWeights& weights, const ModelConfig& config,
+                                      MatrixView<const BFloat16> x, CUstream_st* stream,
+                                      const Scratch& scratch) {
+  const int64_t count = x.rows * config.num_experts_per_tok;
   const kernels::cuda::ExpertSlots slots{.count = count,
                                          .begin = scratch.expert_begin,
                                          .row = scratch.slot_row,
                                          .weight = scratch.slot_weight};
   const MatrixView<BFloat16> hidden = scratch.expert_hidden.Rows(0, count);
+  const MatrixView<BFloat16> y = scratch.expert_output.Rows(0, count);
   kernels::cuda::ExpertGateUp({.bank = weights.bank,
                                .slots = slots,
                                .x = x,
-                               .limit = context.config.swiglu_limit,
+                               .limit = config.swiglu_limit,
                                .hidden = hidden},
-                              context.stream);
-  kernels::cuda::ExpertDown({.bank = weights.bank,
-                             .slots = slots,
-                             .hidden = hidden,
-                             .y = scratch.expert_output.Rows(0, count)},
-                            context.stream);
+                              stream);
+  kernels::cuda::ExpertDown({.bank = weights.bank, .slots = slots, .hidden = hidden, .y = y},
+                            stream);
+  return y;
 }
-
-void RunSharedExpert(const MoeWeights& weights, MatrixView<BFloat16> output,
-                     const PassContext& context) {
-  const Scratch& scratch = context.scratch;
-  const MatrixView<BFloat16> gate_up = context.Rows(scratch.shared_gate_up);
-  const auto hidden = context.Rows(scratch.shared_hidden);
-  weights.shared_gate_up->Run(ReadOnly(context.Rows(scratch.quantized)), gate_up, scratch.workspace,
-                              context.stream);
-  kernels::cuda::GateSharedExpert(
-      {.gate_up = gate_up, .limit = context.config.swiglu_limit, .v = hidden}, context.stream);
-  weights.shared_down->Run(ReadOnly(hidden), output, scratch.workspace, context.stream);
-}
-
-}  // namespace
 
 void MoeLayer(const MoeWeights& weights, MatrixView<const BFloat16> x, MatrixView<BFloat16> output,
               const PassContext& context) {
@@ -90,14 +97,25 @@ void MoeLayer(const MoeWeights& weights, MatrixView<const BFloat16> x, MatrixVie
                           .y = normed,
                           .quantized = context.Rows(scratch.quantized)},
                          context.stream);
+  // The shared expert needs nothing of the routed ones, which may lie far away.
+  SideLane& side = context.sides[0];
+  side.Follow(context.stream);
+  RunSharedExpert(weights, output, side.lane(), context);
   Route(weights, normed, context);
-  RunExperts(weights, context);
-  RunSharedExpert(weights, output, context);
+  if (context.ranks != nullptr) {
+    context.ranks->Run(weights,
+                       {.x = ReadOnly(context.Rows(scratch.quantized)),
+                        .experts = context.Rows(scratch.experts),
+                        .weights = scratch.expert_weights.data},
+                       context.stream, scratch);
+    side.Join(context.stream);
+    context.ranks->Add(output, output, context.stream);
+    return;
+  }
+  const MatrixView<const BFloat16> y = RunAllExperts(weights, context);
+  side.Join(context.stream);
   kernels::cuda::CombineExperts(
-      {.y = scratch.expert_output.Rows(0, context.rows() * context.config.num_experts_per_tok),
-       .slot = context.Rows(scratch.slot),
-       .shared = output,
-       .out = output},
+      {.y = y, .slot = context.Rows(scratch.slot), .shared = output, .out = output},
       context.stream);
 }
 

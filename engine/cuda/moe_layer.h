@@ -11,4 +11,10 @@ namespace baton::engine::cuda {
 void MoeLayer(const MoeWeights& weights, kernels::MatrixView<const BFloat16> x,
               kernels::MatrixView<BFloat16> output, const PassContext& context);
 
+// y of the slots that AssignSlots has left in the scratch memory, for the experts of the bank and
+// their rows of x (quantised).
+kernels::MatrixView<const BFloat16> RunExperts(const MoeWeights& weights, const ModelConfig& config,
+                                               kernels::MatrixView<const BFloat16> x,
+                                               CUstream_st* stream, const Scratch& scratch);
+
 }  // namespace baton::engine::cuda

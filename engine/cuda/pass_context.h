@@ -16,6 +16,8 @@
 
 namespace baton::engine::cuda {
 
+class ExpertRanks;
+
 struct PassContext {
   const ModelConfig& config;
   Numerics numerics;
@@ -27,6 +29,7 @@ struct PassContext {
   const float* hca_rope_table;  // of 128
   CUstream_st* stream;
   std::array<SideLane, kSideLanes>& sides;
+  ExpertRanks* ranks;  // null: all experts are here
 
   int64_t rows() const { return shape.rows; }
   Lane main() const { return {stream, scratch.workspace}; }

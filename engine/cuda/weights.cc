@@ -28,6 +28,7 @@ class Loader {
  public:
   struct Shared {
     RowLimits limits;
+    ExpertShare share;
     Stream stream;
     bool out_of_memory = false;
   };
@@ -38,6 +39,7 @@ class Loader {
   const TensorReader& reader() const { return reader_; }
   CUstream_st* stream() const { return shared_.stream.get(); }
   const RowLimits& limits() const { return shared_.limits; }
+  const ExpertShare& share() const { return shared_.share; }
 
   DeviceBuffer Allocate(int64_t bytes) const { return Have(DeviceBuffer::Allocate(bytes)); }
   template <typename T>
@@ -145,7 +147,8 @@ void LoadExperts(const Loader& load, MoeWeights& weights) {
   const ModelConfig& config = load.config();
   const int64_t d = config.hidden_size;
   const int64_t f = config.moe_intermediate_size;
-  const int experts = config.n_routed_experts;
+  const int experts = load.share().count(config.n_routed_experts);
+  weights.first_expert = load.share().first(config.n_routed_experts);
   weights.gate_up = load.Allocate(experts * kernels::cuda::GateUpBytes(d, f));
   weights.down = load.Allocate(experts * kernels::cuda::DownBytes(d, f));
   weights.factors = load.Allocate(experts * 2 * int64_t{sizeof(float)});
@@ -158,7 +161,7 @@ void LoadExperts(const Loader& load, MoeWeights& weights) {
   if (weights.factors.size() == 0 || weights.gate_up.size() == 0 || weights.down.size() == 0)
     return;
   for (int expert = 0; expert < experts; ++expert) {
-    const Loader one = load.Under(absl::StrCat("ffn.experts.", expert, "."));
+    const Loader one = load.Under(absl::StrCat("ffn.experts.", weights.first_expert + expert, "."));
     const Staged w1(one, "w1");
     const Staged w2(one, "w2");
     const Staged w3(one, "w3");
@@ -245,11 +248,12 @@ absl::Status CheckKernelsServe(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimits& limits) {
+absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimits& limits,
+                                    const ExpertShare& share) {
   BATON_RETURN_IF_ERROR(CheckKernelsServe(checkpoint));
   const ModelConfig& config = checkpoint.config();
   Problems problems;
-  Loader::Shared shared{.limits = limits, .stream = {}};
+  Loader::Shared shared{.limits = limits, .share = share, .stream = {}};
   const Loader load(TensorReader(checkpoint, "", problems), shared);
   Weights weights;
   weights.embedding = load.Upload(load.reader().Bf16("embed.weight").values);

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint.h"
+#include "engine/parallel/expert_share.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/grouped_experts.h"
 #include "kernels/cuda/grouped_output.h"
@@ -52,6 +53,7 @@ struct MoeWeights {
   std::optional<Linear> gate;      // FP32 output
   DeviceBuffer bias;               // FP32 [experts]; empty in hash layers
   DeviceBuffer hash_experts;       // int32 [vocab_size, k]; empty in score layers
+  int first_expert = 0;            // of the bank
   kernels::cuda::ExpertBank bank;  // of the three buffers below
   DeviceBuffer gate_up;
   DeviceBuffer down;
@@ -103,7 +105,8 @@ struct RowLimits {
 
 // Copies everything to the device. InvalidArgument names tensors with values that cannot be;
 // FailedPrecondition a property that the kernels do not serve; ResourceExhausted says that the
-// device's memory is too small.
-absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimits& limits);
+// device's memory is too small. Of routed experts only the share is read.
+absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimits& limits,
+                                    const ExpertShare& share);
 
 }  // namespace baton::engine::cuda

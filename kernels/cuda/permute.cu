@@ -34,6 +34,12 @@ __device__ int SumBefore(int value, int* warp_sums, int& total) {
   return before + sum - value;
 }
 
+// The expert as the bank counts, or -1.
+__device__ int Local(int expert, const AssignSlotsParams& params) {
+  const int local = expert - params.first_expert;
+  return local >= 0 && local < params.expert_count ? local : -1;
+}
+
 // Block e makes the slots of expert e: it counts the entries of lower experts, then walks through
 // its own. Every block reads all entries twice, from L2, and none waits for another.
 __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsParams params) {
@@ -45,7 +51,8 @@ __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsPara
 
   int lower = 0;
   for (int i = threadIdx.x; i < entries; i += kAssignThreads) {
-    lower += experts[i] >= 0 && experts[i] < expert ? 1 : 0;
+    const int other = Local(experts[i], params);
+    lower += other >= 0 && other < expert ? 1 : 0;
   }
   int next = 0;
   SumBefore(lower, warp_sums, next);
@@ -58,7 +65,7 @@ __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsPara
     int count = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      wanted[i] = mine + i < entries ? experts[mine + i] : expert + 1;
+      wanted[i] = mine + i < entries ? Local(experts[mine + i], params) : expert + 1;
       count += wanted[i] == expert ? 1 : 0;
     }
     int found = 0;

@@ -11,16 +11,18 @@ struct CUstream_st;
 namespace baton::kernels::cuda {
 
 // Between the router and the grouped products: which rows each expert has, and back. The i-th
-// expert of a row is an entry; entries with an expert get a slot, slots of an expert follow each
+// expert of a row is an entry; entries with one of the experts [first_expert, first_expert +
+// expert_count) get a slot, slots of an expert follow each
 // other in the order of their rows, and experts in the order of their ids.
 struct AssignSlotsParams {
   MatrixView<const int32_t> experts;  // [rows, k] without gaps; -1: none (padded rows)
   const float* weights = nullptr;     // [rows, k] without gaps
-  int expert_count = 0;               // at most kMaxExperts
-  int32_t* begin = nullptr;           // out [expert_count + 1]; the last is the number of slots
-  int32_t* row = nullptr;   // out [rows * k] row of a slot; unused slots stay as they were
-  float* weight = nullptr;  // out [rows * k] routing weight of a slot, likewise
-  int32_t* slot = nullptr;  // out [rows, k] slot of an entry, -1 without an expert
+  int first_expert = 0;
+  int expert_count = 0;      // at most kMaxExperts
+  int32_t* begin = nullptr;  // out [expert_count + 1]; the last is the number of slots
+  int32_t* row = nullptr;    // out [rows * k] row of a slot; unused slots stay as they were
+  float* weight = nullptr;   // out [rows * k] routing weight of a slot, likewise
+  int32_t* slot = nullptr;   // out [rows, k] slot of an entry, -1 without one of the experts
 };
 void AssignSlots(const AssignSlotsParams& params, CUstream_st* stream);
 
