@@ -6,6 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
 #include "cli/http_client.h"
 #include "common/status_macros.h"
 
@@ -56,19 +58,55 @@ ProcessSpec Spec(const ClusterOptions& options, const std::string& role, const s
           .log_path = options.log_dir / absl::StrCat(name, ".log")};
 }
 
-std::vector<ProcessSpec> WorkerSpecs(const ClusterOptions& options) {
-  std::vector<ProcessSpec> specs;
-  const auto add = [&](const std::string& role, int count, const std::vector<std::string>& own) {
+// host:port of this machine at which nobody listens.
+std::string FreeAddress() {
+  boost::asio::io_context context;
+  const boost::asio::ip::tcp::endpoint any(boost::asio::ip::address_v4::loopback(), 0);
+  const boost::asio::ip::tcp::acceptor probe(context, any);
+  return absl::StrCat("127.0.0.1:", probe.local_endpoint().port());
+}
+
+// Those of a role, behind `specs`: what follows from their places is filled in.
+void AddWorkers(const ClusterOptions& options, const std::string& role, int count,
+                const std::vector<std::string>& own_flags, std::vector<ProcessSpec>& specs) {
+  for (int worker = 0; worker < count; ++worker) {
     std::vector<std::string> flags = options.worker_flags;
-    flags.insert(flags.end(), own.begin(), own.end());
-    for (int i = 0; i < count; ++i) {
-      specs.push_back(
-          Spec(options, role, absl::StrCat(role, "-", i), flags, {"listen", "metrics-listen"}));
+    flags.insert(flags.end(), own_flags.begin(), own_flags.end());
+    const int group = static_cast<int>(specs.size());
+    if (options.ranks > 1) {
+      flags.push_back(absl::StrCat("--expert-parallel-size=", options.ranks));
+      flags.push_back(absl::StrCat("--expert-parallel-address=", FreeAddress()));
     }
-  };
-  add("prefill", options.prefill, options.prefill_flags);
-  add("decode", options.decode, options.decode_flags);
-  return specs;
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      const std::string name = absl::StrCat(role, "-", worker * options.ranks + rank);
+      ProcessSpec spec = Spec(options, role, name, flags, {"listen", "metrics-listen"});
+      if (options.ranks > 1) {
+        spec.flags.push_back(absl::StrCat("--expert-parallel-rank=", rank));
+      }
+      if (!options.devices.empty()) {
+        const std::string& device = options.devices[specs.size() % options.devices.size()];
+        spec.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", device));
+      }
+      spec.group = group;
+      specs.push_back(std::move(spec));
+    }
+  }
+}
+
+// The same process with the addresses that it has by now.
+ProcessSpec Again(const Process& process) {
+  ProcessSpec spec = process.spec();
+  const bool router = spec.role == "router";
+  const std::pair<const char*, const char*> listens[] = {{"--listen=", router ? "http" : "grpc"},
+                                                         {"--metrics-listen=", "metrics"},
+                                                         {"--grpc-listen=", "grpc"}};
+  for (const auto& [flag, kind] : listens) {
+    for (std::string& given : spec.flags) {
+      const std::string address = process.address(kind);
+      if (absl::StartsWith(given, flag) && !address.empty()) given = absl::StrCat(flag, address);
+    }
+  }
+  return spec;
 }
 
 }  // namespace
@@ -88,7 +126,10 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options,
 Cluster::~Cluster() = default;
 
 absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
-  for (ProcessSpec& spec : WorkerSpecs(options_)) {
+  std::vector<ProcessSpec> specs;
+  AddWorkers(options_, "prefill", options_.prefill, options_.prefill_flags, specs);
+  AddWorkers(options_, "decode", options_.decode, options_.decode_flags, specs);
+  for (ProcessSpec& spec : specs) {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Process> worker, Process::Start(std::move(spec)));
     processes_.push_back(std::move(worker));
   }
@@ -143,25 +184,20 @@ std::vector<std::string> Cluster::metrics_addresses() const {
   return addresses;
 }
 
-absl::Status Cluster::Restart(Process& process) {
-  for (std::unique_ptr<Process>& slot : processes_) {
-    if (slot.get() != &process) continue;
-    ProcessSpec spec = process.spec();
-    const auto keep = [&](const std::string& flag, const std::string& kind) {
-      const std::string prefix = absl::StrCat("--", flag, "=");
-      for (std::string& given : spec.flags) {
-        if (absl::StartsWith(given, prefix) && !process.address(kind).empty()) {
-          given = absl::StrCat(prefix, process.address(kind));
-        }
-      }
-    };
-    keep("listen", process.spec().role == "router" ? "http" : "grpc");
-    keep("metrics-listen", "metrics");
-    if (process.spec().role == "router") keep("grpc-listen", "grpc");
-    BATON_ASSIGN_OR_RETURN(slot, Process::Start(std::move(spec)));
-    return slot->AwaitAddresses(options_.start_timeout, nullptr);
+absl::Status Cluster::Restart(const Process& process) {
+  std::vector<size_t> places;  // of processes that go down and come up together
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const ProcessSpec& spec = processes_[i]->spec();
+    if (spec.role == process.spec().role && spec.group == process.spec().group) places.push_back(i);
   }
-  return absl::NotFoundError("not a process of this cluster");
+  for (const size_t place : places) {
+    processes_[place]->Kill();
+    BATON_ASSIGN_OR_RETURN(processes_[place], Process::Start(Again(*processes_[place])));
+  }
+  for (const size_t place : places) {
+    BATON_RETURN_IF_ERROR(processes_[place]->AwaitAddresses(options_.start_timeout, nullptr));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Cluster::Stop(const std::function<bool()>& hurry) {

@@ -18,6 +18,9 @@ struct ClusterOptions {
   std::string model_dir = {};
   int prefill = 1;  // workers of each role; 0 prefill workers: decode workers prefill by themselves
   int decode = 1;
+  int ranks = 1;  // processes of a worker, which share the model's experts
+  // CUDA devices; each worker process sees one, in turn, and all see all if there are none here.
+  std::vector<std::string> devices = {};
   // "--pages=64"; of flags with the same name the last counts, those of one role before these.
   std::vector<std::string> worker_flags = {};
   std::vector<std::string> prefill_flags = {};
@@ -45,8 +48,9 @@ class Cluster {
   // Host:port of each process's /metrics.
   std::vector<std::string> metrics_addresses() const;
 
-  // Starts a process that has ended again, with the addresses that others know it by.
-  absl::Status Restart(Process& process);
+  // Starts a process that has ended again, and the other ranks of its worker, with the addresses
+  // that others know them by. Pointers to these processes are void afterwards.
+  absl::Status Restart(const Process& process);
 
   // Drains the router, then all workers at once; kills what does not stop in time, or when `hurry`
   // says so. An error names those that were killed or did not exit with 0.

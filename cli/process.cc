@@ -1,5 +1,6 @@
 #include "cli/process.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -31,18 +33,41 @@ absl::Status SystemError(absl::string_view doing) {
 
 // In the child: only what is safe after fork in a program with threads. An error of exec goes to
 // the parent through `error_fd`, which a successful exec closes.
-[[noreturn]] void RunChild(char* const* arguments, int out, int log, int error_fd, pid_t parent) {
+[[noreturn]] void RunChild(char* const* arguments, char* const* environment, int out, int log,
+                           int error_fd, pid_t parent) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() == parent && dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
-    execv(arguments[0], arguments);
+    execve(arguments[0], arguments, environment);
   }
   const int error = errno;
   (void)!write(error_fd, &error, sizeof(error));
   _exit(127);
+}
+
+// With a null pointer at the end, as exec takes it.
+std::vector<char*> Pointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// This program's environment, with `changes` in it.
+std::vector<std::string> Environment(const std::vector<std::string>& changes) {
+  std::vector<std::string> variables = changes;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const absl::string_view text = *variable;
+    const absl::string_view name = text.substr(0, text.find('=') + 1);
+    const bool changed =
+        std::any_of(changes.begin(), changes.end(),
+                    [&](const std::string& change) { return absl::StartsWith(change, name); });
+    if (!changed) variables.emplace_back(text);
+  }
+  return variables;
 }
 
 }  // namespace
@@ -55,14 +80,15 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
 
   std::vector<std::string> words = {spec.binary.string()};
   words.insert(words.end(), spec.flags.begin(), spec.flags.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  std::vector<std::string> variables = Environment(spec.environment);
+  const std::vector<char*> arguments = Pointers(words), environment = Pointers(variables);
 
   std::unique_ptr<Process> process(new Process(std::move(spec)));
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) RunChild(arguments.data(), out[1], log, failure[1], parent);
+  if (pid == 0) {
+    RunChild(arguments.data(), environment.data(), out[1], log, failure[1], parent);
+  }
   close(log);
   close(out[1]);
   close(failure[1]);

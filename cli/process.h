@@ -21,7 +21,9 @@ struct ProcessSpec {
   std::string role;  // prefill, decode, router
   std::filesystem::path binary;
   std::vector<std::string> flags;
-  std::filesystem::path log_path;  // stderr is appended
+  std::filesystem::path log_path;             // stderr is appended
+  std::vector<std::string> environment = {};  // "NAME=value", in place of what this program has
+  int group = 0;  // those of a role with the same number run only together: ranks of a worker
 };
 
 // One worker or router as a child, in a process group of its own: Ctrl-C in the terminal reaches

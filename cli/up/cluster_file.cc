@@ -23,25 +23,32 @@ struct Reader {
         absl::StrCat(source, ":", node.Mark().line + 1, ": ", message));
   }
 
-  absl::Status Count(const std::string& role, const YAML::Node& node, int* count) const {
-    if (node.IsScalar() && absl::SimpleAtoi(node.Scalar(), count) && *count >= 0 &&
+  absl::Status Count(const std::string& what, const YAML::Node& node, int low, int* count) const {
+    if (node.IsScalar() && absl::SimpleAtoi(node.Scalar(), count) && *count >= low &&
         *count <= kMaxWorkers) {
       return absl::OkStatus();
     }
-    return Error(node, absl::StrCat(role, ".count is not a whole number from 0 to ", kMaxWorkers));
+    return Error(node,
+                 absl::StrCat(what, " is not a whole number from ", low, " to ", kMaxWorkers));
   }
 
-  // "--name=value"; a list becomes one value with commas, as these programs take lists.
-  absl::StatusOr<std::string> Flag(const std::string& key, const YAML::Node& value) const {
-    const std::string name = absl::StrReplaceAll(key, {{"_", "-"}});
-    if (value.IsScalar()) return absl::StrCat("--", name, "=", value.Scalar());
+  absl::StatusOr<std::vector<std::string>> Values(const std::string& key,
+                                                  const YAML::Node& value) const {
+    if (value.IsScalar()) return std::vector<std::string>{value.Scalar()};
     if (!value.IsSequence()) return Error(value, absl::StrCat(key, " is no value and no list"));
     std::vector<std::string> items;
     for (const YAML::Node& item : value) {
       if (!item.IsScalar()) return Error(item, absl::StrCat(key, " holds more than values"));
       items.push_back(item.Scalar());
     }
-    return absl::StrCat("--", name, "=", absl::StrJoin(items, ","));
+    return items;
+  }
+
+  // "--name=value"; a list becomes one value with commas, as these programs take lists.
+  absl::StatusOr<std::string> Flag(const std::string& key, const YAML::Node& value) const {
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> values, Values(key, value));
+    return absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}}), "=",
+                        absl::StrJoin(values, ","));
   }
 
   absl::Status Flags(const std::string& section, const YAML::Node& node, int* count,
@@ -53,7 +60,7 @@ struct Reader {
     for (const auto& entry : node) {
       const std::string key = entry.first.Scalar();
       if (key == "count" && count != nullptr) {
-        BATON_RETURN_IF_ERROR(Count(section, entry.second, count));
+        BATON_RETURN_IF_ERROR(Count(absl::StrCat(section, ".count"), entry.second, 0, count));
         continue;
       }
       BATON_ASSIGN_OR_RETURN(std::string flag, Flag(key, entry.second));
@@ -69,10 +76,15 @@ struct Reader {
     if (name == "prefill") return Flags(name, value, &options.prefill, options.prefill_flags);
     if (name == "decode") return Flags(name, value, &options.decode, options.decode_flags);
     if (name == "router") return Flags(name, value, nullptr, options.router_flags);
+    if (name == "ranks") return Count(name, value, 1, &options.ranks);
+    if (name == "devices") {
+      BATON_ASSIGN_OR_RETURN(options.devices, Values(name, value));
+      return absl::OkStatus();
+    }
     if (name != "model_dir") {
-      return Error(key,
-                   absl::StrCat("unknown key '", key.Scalar(),
-                                "': model_dir, workers, prefill, decode and router are known"));
+      return Error(key, absl::StrCat("unknown key '", key.Scalar(),
+                                     "': model_dir, ranks, devices, workers, prefill, decode and "
+                                     "router are known"));
     }
     if (!value.IsScalar()) return Error(value, "model_dir is no path");
     options.model_dir = value.Scalar();

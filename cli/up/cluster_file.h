@@ -12,6 +12,8 @@ namespace baton::cli {
 // these programs, '-' or '_' between words, but for `count`, the number of workers:
 //
 //   model_dir: models/needle-17m
+//   ranks: 1                               # processes of a worker
+//   devices: [0, 1]                        # CUDA devices, one a process in turn
 //   workers: {device: cpu, pages: 512}     # both roles
 //   prefill: {count: 2, chunk_tokens: 512}
 //   decode: {count: 2}

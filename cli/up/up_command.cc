@@ -29,7 +29,8 @@ constexpr auto kWatch = std::chrono::milliseconds(100);
 struct UpOptions {
   std::string config;
   std::optional<std::string> model_dir;
-  std::optional<int> prefill, decode;
+  std::optional<int> prefill, decode, ranks;
+  std::vector<std::string> devices;
   std::optional<std::string> device, kv_cache_dtype, index_cache_dtype;
   std::optional<std::string> listen, metrics_listen;
   std::vector<std::string> worker_flags, prefill_flags, decode_flags, router_flags;
@@ -55,6 +56,8 @@ absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
   if (up.model_dir) cluster.model_dir = *up.model_dir;
   if (up.prefill) cluster.prefill = *up.prefill;
   if (up.decode) cluster.decode = *up.decode;
+  if (up.ranks) cluster.ranks = *up.ranks;
+  if (!up.devices.empty()) cluster.devices = up.devices;
   const auto set = [](std::vector<std::string>& flags, const char* name,
                       const std::optional<std::string>& value) {
     if (value) flags.push_back(absl::StrCat("--", name, "=", *value));
@@ -223,7 +226,15 @@ Command AddUp(CLI::App& app) {
       ->check(InRange(0, 1024));
   command->add_option("--decode", options->decode, "decode workers [default 1]")
       ->check(InRange(1, 1024));
+  command
+      ->add_option("--ranks", options->ranks,
+                   "processes of a worker, which share the model's experts [default 1]")
+      ->check(InRange(1, 64));
   command->add_option("--device", options->device, "what computes in the workers: cpu or cuda");
+  AddList(command, "--devices", options->devices,
+          "CUDA devices, such as 0,1,2,3; each worker process gets one, in turn [default: all see "
+          "all]")
+      ->delimiter(',');
   command->add_option("--kv-cache-dtype", options->kv_cache_dtype,
                       "storage of compressed KV entries: bf16 or fp8");
   command->add_option("--index-cache-dtype", options->index_cache_dtype,

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 TEST(ClusterFileTest, CountsAndFlagsOfEachRoleAreRead) {
   ClusterOptions options;
-  ASSERT_THAT(ReadClusterFile("model_dir: models/m\n"
+  ASSERT_THAT(ReadClusterFile("model_dir: models/m\nranks: 2\ndevices: [0, 3]\n"
                               "workers: {device: cpu, pages: 64}\n"
                               "prefill:\n  count: 2\n  chunk_tokens: 512\n"
                               "decode: {count: 3}\n"
@@ -22,6 +22,8 @@ TEST(ClusterFileTest, CountsAndFlagsOfEachRoleAreRead) {
                               "c.yaml", options),
               IsOk());
   EXPECT_EQ(options.model_dir, "models/m");
+  EXPECT_EQ(options.ranks, 2);
+  EXPECT_THAT(options.devices, ElementsAre("0", "3"));
   EXPECT_EQ(options.prefill, 2);
   EXPECT_EQ(options.decode, 3);
   EXPECT_THAT(options.worker_flags, ElementsAre("--device=cpu", "--pages=64"));
@@ -46,6 +48,7 @@ TEST(ClusterFileTest, ErrorsNameFileAndLine) {
   EXPECT_THAT(error("model_dir: m\nprefil: {}"), refused("c.yaml:2: unknown key 'prefil'"));
   EXPECT_THAT(error("decode: {count: some}"), refused("c.yaml:1: decode.count"));
   EXPECT_THAT(error("decode: {count: -1}"), refused("decode.count"));
+  EXPECT_THAT(error("ranks: 0"), refused("ranks is not a whole number from 1"));
   EXPECT_THAT(error("workers: 3"), refused("workers is no map"));
   EXPECT_THAT(error("workers: {pages: {a: 1}}"), refused("pages is no value"));
   EXPECT_THAT(error("a: [\n"), refused("c.yaml:"));

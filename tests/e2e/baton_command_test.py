@@ -157,9 +157,10 @@ class BatonCommand(unittest.TestCase):
 
     def test_a_worker_that_dies_is_started_again_and_the_next_death_ends_all(self):
         with tempfile.TemporaryDirectory() as logs:
-            up = Up("--model-dir=models/needle-17m", "--restarts=1", f"--log-dir={logs}", *ANY_PORT)
+            up = Up("--model-dir=models/needle-17m", "--ranks=2", "--restarts=1",
+                    f"--log-dir={logs}", *ANY_PORT)
             self.addCleanup(up.stop)
-            before = up.process("decode-0")
+            before, other_rank = up.process("decode-0"), up.process("decode-1")
             os.kill(before["pid"], signal.SIGKILL)
             died = up.next_event()
             self.assertEqual((died["process"], died["restarting"]), ("decode-0", True))
@@ -167,6 +168,7 @@ class BatonCommand(unittest.TestCase):
             up.ready = up.next_event()
             self.assertEqual(up.process("decode-0")["grpc"], before["grpc"])
             self.assertNotEqual(up.process("decode-0")["pid"], before["pid"])
+            self.assertNotEqual(up.process("decode-1")["pid"], other_rank["pid"])
             url = f"--url={up.ready['url']}"
             deadline = time.monotonic() + PATIENCE_S
             while subprocess.run([BATON, "chat", url, "--max-tokens=2"], input="again\n", text=True,
