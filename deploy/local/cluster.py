@@ -145,6 +145,14 @@ class Cluster:
         _ = worker.addresses  # it is up, or says why not
         return worker
 
+    def restart(self, process: Process) -> Process:
+        """The same worker again, where others know it; it may still be starting."""
+        address = process.addresses["grpc"]
+        process.kill()
+        flags = [flag for flag in process.command[1:] if not flag.startswith("--listen=")]
+        return Process(pathlib.Path(process.command[0]), process.name,
+                       [*flags, f"--listen={address}"], self.log_dir)
+
     def _start(self, role: str, index: int, listen: str, flags: list[str]) -> Process:
         flags = [f"--listen={listen}", "--metrics-listen=127.0.0.1:0",
                  f"--model-dir={self.model}", *self.worker_flags, *flags]
