@@ -43,6 +43,15 @@ class DeploymentFiles(unittest.TestCase):
                 checked = check_config(role, pathlib.Path(file.name))
                 self.assertEqual(checked.returncode, 0, checked.stderr)
 
+    def test_ranks_are_given_flags_that_exist(self):
+        texts = [(DEPLOY / name).read_text() for name in ("systemd/baton-decode@.service", "k8s/decode-ranks.yaml")]
+        asked = subprocess.run([BINARIES / "baton-decode", "--help"], capture_output=True, text=True)
+        for text in texts:
+            flags = set(re.findall(r"(--[a-z][a-z-]+)=", text))
+            self.assertGreater(len(flags), 4)
+            for flag in flags - {"--config"}:
+                self.assertIn(flag, asked.stdout)
+
     def test_an_unknown_key_is_refused_by_name(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write("model-dir: /models\npage-token: 256\n")
@@ -54,12 +63,12 @@ class DeploymentFiles(unittest.TestCase):
 
     @unittest.skipUnless((TOOLS / "kubernetes-validate").exists(), "see tests/requirements.txt")
     def test_kubernetes_manifests_follow_the_schemas(self):
-        manifests = [DEPLOY / f"k8s/{name}.yaml" for name in (*ROLES, "namespace", "models")]
+        manifests = [DEPLOY / f"k8s/{name}.yaml" for name in (*ROLES, "decode-ranks", "namespace", "models")]
         checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", *manifests],
                                  capture_output=True, text=True)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
         said = checked.stdout + checked.stderr
-        self.assertEqual(said.count(" passed for resource "), 14, said)
+        self.assertEqual(said.count(" passed for resource "), 15, said)
 
     def test_kubernetes_routers_look_up_the_services_of_the_workers(self):
         listed = embedded_config(DEPLOY / "k8s/router.yaml", "router.yaml")
@@ -86,6 +95,11 @@ class DeploymentFiles(unittest.TestCase):
                 # The checker wants the program to exist.
                 unit = unit.replace(f"/usr/bin/baton-{role}", str(BINARIES / f"baton-{role}"))
                 (pathlib.Path(folder) / f"baton-{role}.service").write_text(unit)
+            rank = (DEPLOY / "systemd/baton-decode@.service").read_text()
+            rank = rank.replace("/usr/bin/baton-decode", str(BINARIES / "baton-decode"))
+            for index in range(2):
+                (pathlib.Path(folder) / f"baton-decode@{index}.service").write_text(rank)
+            shutil.copy(DEPLOY / "systemd/baton-decode.target", folder)
             units = sorted(pathlib.Path(folder).iterdir())
             checked = subprocess.run(["systemd-analyze", "verify", "--man=no", *units],
                                      capture_output=True, text=True)
