@@ -77,8 +77,7 @@ class StreamMix(nn.Module):
         scale, base = stored(self.scale), stored(self.base)
         pre = torch.sigmoid(mix[..., :n] * scale[0] + base[:n]) + self._eps
         post = 2 * torch.sigmoid(mix[..., n:2 * n] * scale[1] + base[n:2 * n])
-        across = self._sinkhorn((mix[..., 2 * n:] * scale[2] + base[2 * n:]).unflatten(-1, (n, n)))
-        return collapse(streams, pre), (streams, post, across)
+        return collapse(streams, pre), (streams, post, self._sinkhorn(mix[..., 2 * n:] * scale[2] + base[2 * n:]))
 
     def leave(self, output: torch.Tensor, entered) -> torch.Tensor:
         streams, post, across = entered
@@ -86,12 +85,16 @@ class StreamMix(nn.Module):
         return (post[..., None] * output.float()[..., None, :] + mixed).bfloat16()
 
     def _sinkhorn(self, scores: torch.Tensor) -> torch.Tensor:
-        c = scores.softmax(-1) + self._eps
-        c = c / (c.sum(-2, keepdim=True) + self._eps)
+        """Scores [..., n n] -> matrices [..., n, n] whose rows and columns sum to 1."""
+        n = self._streams
+        # Positions last: the sums of n numbers then run side by side.
+        c = scores.movedim(-1, 0).contiguous().unflatten(0, (n, n))
+        c = c.softmax(1) + self._eps
+        c = c / (c.sum(0, keepdim=True) + self._eps)
         for _ in range(self._iterations - 1):
-            c = c / (c.sum(-1, keepdim=True) + self._eps)
-            c = c / (c.sum(-2, keepdim=True) + self._eps)
-        return c
+            c = c / (c.sum(1, keepdim=True) + self._eps)
+            c = c / (c.sum(0, keepdim=True) + self._eps)
+        return c.flatten(0, 1).movedim(0, -1).unflatten(-1, (n, n))
 
 
 def stream_scores(flat: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Trains a checkpoint that finds needles, exports it and checks the export.
 
     python train.py --out DIR                       the whole recipe: about 18 minutes on one H200
-    python train.py --out DIR --plan smoke --seconds 90
+    python train.py --out DIR --plan smoke           does it learn? 95 seconds and a check
     python train.py --out DIR --plan smoke --steps 400,300,200,60   exactly these steps: repeats a run
     python train.py --out DIR --plan tiny --steps 3 --device cpu    does everything work?
 
@@ -47,8 +47,8 @@ DENSE, SIMULATED, SPARSE = Mode(False, False), Mode(True, False), Mode(True, Tru
 PLANS = {
     "full": (Phase(512, 64, 190, DENSE), Phase(2048, 16, 170, DENSE), Phase(2048, 16, 150, SIMULATED),
              Phase(8192, 4, 220, SPARSE), Phase(16384, 2, 130, SPARSE), Phase(1024, 32, 160, SPARSE)),
-    "smoke": (Phase(256, 128, 36, DENSE), Phase(512, 64, 27, DENSE), Phase(512, 64, 18, SIMULATED),
-              Phase(4096, 4, 9, SPARSE)),
+    "smoke": (Phase(256, 32, 38, DENSE), Phase(512, 16, 24, DENSE), Phase(512, 16, 18, SIMULATED),
+              Phase(4096, 2, 15, SPARSE)),
     "tiny": (Phase(128, 2, 10, SPARSE),),
 }
 
