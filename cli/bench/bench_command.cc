@@ -1,14 +1,17 @@
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/bench/replay.h"
 #include "cli/bench/report.h"
 #include "cli/bench/workload.h"
@@ -28,8 +31,8 @@ struct BenchOptions {
   std::string url = "http://localhost:8000";
   std::string model;  // empty: what the server serves
 
-  std::optional<double> rate;
-  std::optional<int> concurrency;
+  std::vector<double> rates;
+  std::vector<int> concurrencies;
   double speed = 1;
   int max_in_flight = 1024;
 
@@ -41,7 +44,7 @@ struct BenchOptions {
   int64_t shared_prefix = 0;
   int prefix_groups = 1;
   int64_t block_tokens = 512;
-  uint64_t seed = 1;
+  std::optional<uint64_t> seed;
 
   int warmup = 0;
   double temperature = 0;
@@ -62,10 +65,10 @@ absl::Status Write(const fs::path& path, const std::string& content) {
 }
 
 absl::Status Check(const BenchOptions& options) {
-  if (options.rate && options.concurrency) {
+  if (!options.rates.empty() && !options.concurrencies.empty()) {
     return UsageError("--rate asks for an open loop, --concurrency for a closed one: give one");
   }
-  if (!options.trace.empty() && options.rate) {
+  if (!options.trace.empty() && !options.rates.empty()) {
     return UsageError("a trace has its own times: --speed makes them pass faster, not --rate");
   }
   if (options.token_low >= options.token_high) {
@@ -74,8 +77,28 @@ absl::Status Check(const BenchOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<TraceRequest>> Synthetic(const BenchOptions& options, uint64_t seed,
-                                                    int64_t requests) {
+// One run of the bench.
+struct Load {
+  std::string name;
+  double rate = 0;      // sessions a second of the synthetic workload; 0: all at once
+  int concurrency = 0;  // 0: open loop
+};
+
+std::vector<Load> LoadsOf(const BenchOptions& options) {
+  std::vector<Load> loads;
+  for (const double rate : options.rates) {
+    loads.push_back({.name = absl::StrFormat("%g/s", rate), .rate = rate});
+  }
+  for (const int concurrency : options.concurrencies) {
+    loads.push_back({.name = absl::StrCat(concurrency, " at a time"), .concurrency = concurrency});
+  }
+  if (!loads.empty()) return loads;
+  if (!options.trace.empty()) return {{.name = "trace"}};
+  return {{.name = "1 at a time", .concurrency = 1}};
+}
+
+absl::StatusOr<std::vector<TraceRequest>> Synthetic(const BenchOptions& options, double rate,
+                                                    uint64_t seed) {
   const auto lengths = [](const char* flag, const std::string& text) {
     absl::StatusOr<LengthDistribution> parsed = LengthDistribution::Parse(text);
     if (parsed.ok()) return parsed;
@@ -83,8 +106,8 @@ absl::StatusOr<std::vector<TraceRequest>> Synthetic(const BenchOptions& options,
         UsageError(absl::StrCat(flag, ": ", parsed.status().message())));
   };
   WorkloadOptions workload;
-  workload.requests = requests;
-  workload.rate = options.rate.value_or(0);
+  workload.requests = options.requests;
+  workload.rate = rate;
   BATON_ASSIGN_OR_RETURN(workload.input, lengths("--input", options.input));
   BATON_ASSIGN_OR_RETURN(workload.output, lengths("--output", options.output));
   workload.turns = options.turns;
@@ -96,34 +119,31 @@ absl::StatusOr<std::vector<TraceRequest>> Synthetic(const BenchOptions& options,
   return MakeWorkload(workload);
 }
 
-absl::StatusOr<std::vector<TraceRequest>> Requests(const BenchOptions& options) {
-  if (options.trace.empty()) return Synthetic(options, options.seed, options.requests);
+absl::StatusOr<std::vector<TraceRequest>> Requests(const BenchOptions& options, double rate,
+                                                   uint64_t seed) {
+  if (options.trace.empty()) return Synthetic(options, rate, seed);
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(options.trace));
   return ParseTrace(text, options.trace);
 }
 
 absl::Status WarmUp(const BenchOptions& options, ReplayOptions replay) {
   if (options.warmup == 0) return absl::OkStatus();
-  // Of other tokens, so that nothing of the workload is cached by it.
-  BATON_ASSIGN_OR_RETURN(std::vector<TraceRequest> requests,
-                         Synthetic(options, ~options.seed, options.warmup));
-  for (TraceRequest& request : requests) request.hash_ids.clear();
+  replay.prompts.seed = ~replay.prompts.seed;  // nothing of the workload is cached by it
   replay.concurrency = 1;
+  BATON_ASSIGN_OR_RETURN(std::vector<TraceRequest> requests,
+                         Requests(options, 0, replay.prompts.seed));
+  requests.resize(std::min<size_t>(requests.size(), options.warmup));
   for (const RequestRecord& record : Replay(requests, replay, [](int64_t) {})) {
     BATON_RETURN_IF_ERROR(record.status) << "warming up";
   }
   return absl::OkStatus();
 }
 
-absl::Status WriteFiles(const BenchOptions& options, const std::vector<RequestRecord>& records) {
-  if (!options.csv.empty()) {
-    BATON_RETURN_IF_ERROR(Write(options.csv, RecordsCsv(records)));
-  }
-  if (options.plots.empty()) return absl::OkStatus();
+absl::Status WriteCharts(const fs::path& folder, const Charts& charts) {
   std::error_code error;
-  fs::create_directories(options.plots, error);
-  for (const auto& [name, svg] : ReportCharts(records)) {
-    BATON_RETURN_IF_ERROR(Write(fs::path(options.plots) / name, svg));
+  fs::create_directories(folder, error);
+  for (const auto& [name, svg] : charts) {
+    BATON_RETURN_IF_ERROR(Write(folder / name, svg));
   }
   return absl::OkStatus();
 }
@@ -145,49 +165,107 @@ absl::StatusOr<ReplayOptions> ReplayOf(const BenchOptions& options) {
     HttpClient client(replay.url, {.cancelled = Interrupts::Pending});
     BATON_ASSIGN_OR_RETURN(replay.model, ServedModel(client));
   }
-  const bool open = options.rate || (!options.trace.empty() && !options.concurrency);
-  replay.concurrency = open ? 0 : options.concurrency.value_or(1);
   replay.speed = options.speed;
   replay.max_in_flight = options.max_in_flight;
   replay.temperature = options.temperature;
-  replay.block_tokens = options.block_tokens;
-  replay.token_low = options.token_low;
-  replay.token_high = options.token_high;
+  replay.prompts = {
+      .block_tokens = options.block_tokens, .low = options.token_low, .high = options.token_high};
   replay.silence_timeout = std::chrono::nanoseconds(int64_t(options.timeout_s * 1e9));
   return replay;
 }
 
+// Runs one load after another; `seed` is the first one's, further ones have the next.
+class Bench {
+ public:
+  Bench(const BenchOptions& options, ReplayOptions replay, uint64_t seed)
+      : options_(options), replay_(std::move(replay)), seed_(seed) {}
+
+  absl::Status Run(const std::vector<Load>& loads) {
+    for (const Load& load : loads) {
+      if (Interrupts::Pending()) break;
+      BATON_RETURN_IF_ERROR(RunOne(load, loads.size() > 1));
+    }
+    const bool colour = UsesColour(kStdout);
+    if (!options_.json && !reports_.empty()) {
+      std::cout << (loads.size() > 1 ? ReportText(reports_, colour)
+                                     : ReportText(reports_.front(), colour))
+                << std::flush;
+    }
+    if (!options_.csv.empty()) {
+      BATON_RETURN_IF_ERROR(Write(options_.csv, CsvHeader() + csv_));
+    }
+    if (!options_.plots.empty() && loads.size() > 1) {
+      BATON_RETURN_IF_ERROR(WriteCharts(options_.plots, ReportCharts(reports_)));
+    }
+    return Verdict();
+  }
+
+ private:
+  absl::Status RunOne(const Load& load, bool one_of_several) {
+    const uint64_t seed = seed_ + reports_.size();
+    BATON_ASSIGN_OR_RETURN(const std::vector<TraceRequest> requests,
+                           Requests(options_, load.rate, seed));
+    replay_.concurrency = load.concurrency;
+    replay_.prompts.seed = seed;
+    ProgressBar progress(load.name, "requests", static_cast<int64_t>(requests.size()));
+    const std::vector<RequestRecord> records =
+        Replay(requests, replay_, [&](int64_t done) { progress.Update(done); });
+    progress.Clear();
+
+    BenchReport report = MakeReport(records, ObjectivesOf(options_));
+    report.load = load.name;
+    report.seed = seed;
+    if (options_.json) std::cout << ReportJson(report) << std::flush;
+    reports_.push_back(std::move(report));
+    csv_ += RecordsCsv(load.name, records);
+    if (options_.plots.empty() || one_of_several) return absl::OkStatus();
+    return WriteCharts(options_.plots, ReportCharts(records));
+  }
+
+  absl::Status Verdict() const {
+    if (Interrupts::Pending()) return absl::CancelledError("interrupted");
+    int64_t requests = 0, failed = 0;
+    for (const BenchReport& report : reports_) {
+      requests += report.requests;
+      failed += report.requests - report.succeeded;
+    }
+    if (failed == 0) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(failed, " of ", requests, " requests failed"));
+  }
+
+  const BenchOptions& options_;
+  ReplayOptions replay_;
+  const uint64_t seed_;
+  std::vector<BenchReport> reports_;
+  std::string csv_;
+};
+
 absl::Status Run(const BenchOptions& options) {
   BATON_RETURN_IF_ERROR(Check(options));
-  BATON_ASSIGN_OR_RETURN(const std::vector<TraceRequest> requests, Requests(options));
+  // Without a seed no two runs have the same prompts: nobody measures a cache by accident.
+  const uint64_t seed = options.seed.value_or(std::random_device()());
+  const std::vector<Load> loads = LoadsOf(options);
+  // Before anything is asked of a server: what is wrong with the workload is known now.
+  BATON_ASSIGN_OR_RETURN(const std::vector<TraceRequest> requests,
+                         Requests(options, loads.front().rate, seed));
   if (!options.generate_trace.empty()) return Write(options.generate_trace, TraceText(requests));
 
   const Interrupts interrupts({SIGINT, SIGTERM});
-  BATON_ASSIGN_OR_RETURN(const ReplayOptions replay, ReplayOf(options));
+  BATON_ASSIGN_OR_RETURN(ReplayOptions replay, ReplayOf(options));
+  replay.prompts.seed = seed;
   BATON_RETURN_IF_ERROR(WarmUp(options, replay));
-  ProgressBar progress("bench", "requests", static_cast<int64_t>(requests.size()));
-  const std::vector<RequestRecord> records =
-      Replay(requests, replay, [&](int64_t done) { progress.Update(done); });
-  progress.Clear();
-
-  const BenchReport report = MakeReport(records, ObjectivesOf(options));
-  std::cout << (options.json ? ReportJson(report) : ReportText(report, UsesColour(kStdout)))
-            << std::flush;
-  BATON_RETURN_IF_ERROR(WriteFiles(options, records));
-  if (Interrupts::Pending()) return absl::CancelledError("interrupted");
-  if (report.succeeded == report.requests) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(report.requests - report.succeeded, " of ",
-                                             report.requests, " requests failed"));
+  return Bench(options, std::move(replay), seed).Run(loads);
 }
 
 void AddLoadOptions(CLI::App* command, BenchOptions& options) {
-  command
-      ->add_option("--rate", options.rate,
-                   "open loop: sessions begin so often a second, as a Poisson process")
+  AddList(command, "--rate", options.rates,
+          "open loop: sessions begin so often a second, as a Poisson process; several, such as "
+          "1,2,4, are run one after another")
+      ->delimiter(',')
       ->check(InRange(1e-6, 1e6));
-  command
-      ->add_option("--concurrency", options.concurrency,
-                   "closed loop: so many requests at any time [default 1]")
+  AddList(command, "--concurrency", options.concurrencies,
+          "closed loop: so many requests at any time; may be several as well [default 1]")
+      ->delimiter(',')
       ->check(InRange(1, 65536));
   command
       ->add_option("--trace", options.trace,
@@ -222,7 +300,9 @@ void AddWorkloadOptions(CLI::App* command, BenchOptions& options) {
       ->check(InRange(1, 1000000));
   AddOption(command, "--block-tokens", options.block_tokens, "that one hash id of a trace means")
       ->check(InRange<int64_t>(1, 1 << 20));
-  AddOption(command, "--seed", options.seed, "of the synthetic workload");
+  command->add_option("--seed", options.seed,
+                      "of workload and prompts [default: another each time, so that no cache "
+                      "knows them]");
 }
 
 void AddReportOptions(CLI::App* command, BenchOptions& options) {
@@ -232,7 +312,7 @@ void AddReportOptions(CLI::App* command, BenchOptions& options) {
   objective("--slo-ttft", options.slo_ttft_ms, "goodput: longest time to first token, in ms");
   objective("--slo-tpot", options.slo_tpot_ms, "goodput: longest time per further token, in ms");
   objective("--slo-e2e", options.slo_e2e_ms, "goodput: longest time of a request, in ms");
-  command->add_flag("--json", options.json, "the report as JSON");
+  command->add_flag("--json", options.json, "the report as JSON, a line for each load");
   command->add_option("--csv", options.csv, "write a line for each request")->type_name("FILE");
   command->add_option("--plots", options.plots, "write charts as SVG")->type_name("FOLDER");
 }

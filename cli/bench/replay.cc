@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "cli/bench/workload.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "common/mutex.h"
@@ -43,8 +42,7 @@ class Run {
   void Send(HttpClient& client, size_t index, double due) {
     RequestRecord& record = records_[index];
     nlohmann::json body = {{"model", options_.model},
-                           {"prompt", PromptTokens(requests_[index], index, options_.block_tokens,
-                                                   options_.token_low, options_.token_high)},
+                           {"prompt", PromptTokens(requests_[index], index, options_.prompts)},
                            {"max_tokens", requests_[index].output_length},
                            {"ignore_eos", true},
                            {"temperature", options_.temperature}};

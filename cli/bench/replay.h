@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "cli/bench/trace.h"
+#include "cli/bench/workload.h"
 #include "cli/http_client.h"
 
 namespace baton::cli {
@@ -18,8 +19,7 @@ struct ReplayOptions {
   double speed = 1;     // open loop: timestamps pass so many times as fast
   int max_in_flight = 1024;  // open loop: what is due beyond it waits, and its latency counts that
   double temperature = 0;
-  int64_t block_tokens = 512;
-  int32_t token_low = 16, token_high = 1000;  // ids that prompts are made of
+  PromptOptions prompts = {};
   std::chrono::nanoseconds silence_timeout = std::chrono::minutes(10);
 };
 

@@ -110,11 +110,11 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, const Objectiv
 
 std::string ReportText(const BenchReport& report, bool colour) {
   std::string text = absl::StrFormat(
-      "%d of %d requests succeeded in %s: %.2f requests/s\n"
+      "%s, seed %d: %d of %d requests succeeded in %s: %.2f requests/s\n"
       "%.0f prompt tokens/s (%d, %.1f%% of them cached), %.0f output tokens/s (%d), %s handed "
       "over\n",
-      report.succeeded, report.requests, Cell(report.duration_s), report.requests_per_s,
-      report.prompt_tokens_per_s, report.prompt_tokens,
+      report.load, report.seed, report.succeeded, report.requests, Cell(report.duration_s),
+      report.requests_per_s, report.prompt_tokens_per_s, report.prompt_tokens,
       report.prompt_tokens > 0 ? 100.0 * report.cached_tokens / report.prompt_tokens : 0,
       report.completion_tokens_per_s, report.completion_tokens,
       HumanBytes(static_cast<double>(report.handoff_bytes)));
@@ -142,8 +142,24 @@ std::string ReportText(const BenchReport& report, bool colour) {
   return absl::StrCat(text, "\n", table.ToString(colour));
 }
 
+std::string ReportText(const std::vector<BenchReport>& reports, bool colour) {
+  Table table({"load", "requests/s", "output tokens/s", "TTFT p50", "p99", "TPOT p50", "p99",
+               "E2E p50", "good/s", "failed"});
+  for (const BenchReport& report : reports) {
+    table.AddRow({report.load, absl::StrFormat("%.2f", report.requests_per_s),
+                  absl::StrFormat("%.0f", report.completion_tokens_per_s), Cell(report.ttft.p50),
+                  Cell(report.ttft.p99), Cell(report.tpot.p50), Cell(report.tpot.p99),
+                  Cell(report.e2e.p50),
+                  report.has_objectives ? absl::StrFormat("%.2f", report.good_requests_per_s) : "-",
+                  absl::StrCat(report.requests - report.succeeded)});
+  }
+  return table.ToString(colour);
+}
+
 std::string ReportJson(const BenchReport& report) {
-  Json json = {{"requests", report.requests},
+  Json json = {{"load", report.load},
+               {"seed", report.seed},
+               {"requests", report.requests},
                {"succeeded", report.succeeded},
                {"failures", report.failures},
                {"duration_s", report.duration_s},
@@ -163,13 +179,16 @@ std::string ReportJson(const BenchReport& report) {
     json["good_requests_per_s"] = report.good_requests_per_s;
     json["good_share"] = report.good_share;
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string RecordsCsv(const std::vector<RequestRecord>& records) {
-  std::string csv =
-      "request,outcome,due_s,sent_s,ttft_ms,tpot_ms,e2e_ms,prompt_tokens,cached_tokens,"
-      "completion_tokens,handoff_bytes,prefill_worker,decode_worker\n";
+std::string CsvHeader() {
+  return "load,request,outcome,due_s,sent_s,ttft_ms,tpot_ms,e2e_ms,prompt_tokens,cached_tokens,"
+         "completion_tokens,handoff_bytes,prefill_worker,decode_worker\n";
+}
+
+std::string RecordsCsv(const std::string& load, const std::vector<RequestRecord>& records) {
+  std::string csv;
   for (size_t i = 0; i < records.size(); ++i) {
     const RequestRecord& record = records[i];
     if (!record.attempted) continue;
@@ -177,11 +196,12 @@ std::string RecordsCsv(const std::vector<RequestRecord>& records) {
       return record.status.ok() && std::isfinite(seconds) ? absl::StrFormat("%.3f", seconds * 1e3)
                                                           : "";
     };
-    absl::StrAppend(&csv, i, ",", KindOf(record.status), ",", absl::StrFormat("%.6f", record.due),
-                    ",", absl::StrFormat("%.6f", record.sent), ",", ms(record.ttft()), ",",
-                    ms(record.tpot()), ",", ms(record.e2e()), ",", record.prompt_tokens, ",",
-                    record.cached_tokens, ",", record.completion_tokens, ",", record.handoff_bytes,
-                    ",", record.prefill_worker, ",", record.decode_worker, "\n");
+    absl::StrAppend(&csv, load, ",", i, ",", KindOf(record.status), ",",
+                    absl::StrFormat("%.6f", record.due), ",", absl::StrFormat("%.6f", record.sent),
+                    ",", ms(record.ttft()), ",", ms(record.tpot()), ",", ms(record.e2e()), ",",
+                    record.prompt_tokens, ",", record.cached_tokens, ",", record.completion_tokens,
+                    ",", record.handoff_bytes, ",", record.prefill_worker, ",",
+                    record.decode_worker, "\n");
   }
   return csv;
 }

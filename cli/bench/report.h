@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
@@ -21,6 +22,8 @@ struct Objectives {
 };
 
 struct BenchReport {
+  std::string load;  // "4 at a time", "2.5/s", "trace"
+  uint64_t seed = 0;
   int64_t requests = 0;                     // attempted
   int64_t succeeded = 0;                    // all else failed
   std::map<std::string, int64_t> failures;  // by kind: overload, timeout, unavailable, refused ...
@@ -37,14 +40,22 @@ struct BenchReport {
   double good_share = 0;  // of the attempted
 };
 
+// `load` and `seed` are for the caller to fill in.
 BenchReport MakeReport(const std::vector<RequestRecord>& records, const Objectives& objectives);
 
 std::string ReportText(const BenchReport& report, bool colour);
-std::string ReportJson(const BenchReport& report);  // one object, ended; times in milliseconds
-// A header, then a line for each request that was attempted.
-std::string RecordsCsv(const std::vector<RequestRecord>& records);
+// Of several loads: a line for each.
+std::string ReportText(const std::vector<BenchReport>& reports, bool colour);
+// One line of JSON for each report; times in milliseconds.
+std::string ReportJson(const BenchReport& report);
+
+// A header, and a line for each request that was attempted.
+std::string CsvHeader();
+std::string RecordsCsv(const std::string& load, const std::vector<RequestRecord>& records);
 // File names with their SVG documents.
-std::vector<std::pair<std::string, std::string>> ReportCharts(
-    const std::vector<RequestRecord>& records);
+using Charts = std::vector<std::pair<std::string, std::string>>;
+Charts ReportCharts(const std::vector<RequestRecord>& records);
+// Of several loads: latency and throughput over the requests per second that were served.
+Charts ReportCharts(const std::vector<BenchReport>& reports);
 
 }  // namespace baton::cli

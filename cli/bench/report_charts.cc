@@ -60,8 +60,7 @@ std::string TtftByPrompt(const std::vector<RequestRecord>& records) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> ReportCharts(
-    const std::vector<RequestRecord>& records) {
+Charts ReportCharts(const std::vector<RequestRecord>& records) {
   std::vector<double> ttft, tpot, itl, e2e;
   for (const RequestRecord& record : records) {
     if (!record.attempted || !record.status.ok()) continue;
@@ -83,6 +82,30 @@ std::vector<std::pair<std::string, std::string>> ReportCharts(
            LineChart({.title = "Throughput", .x = "s", .y = "output tokens/s"}, {tokens})},
           {"under_way.svg",
            LineChart({.title = "Requests under way", .x = "s", .y = "requests"}, {running})}};
+}
+
+Charts ReportCharts(const std::vector<BenchReport>& reports) {
+  const auto over_load = [&](const char* name, const auto& value) {
+    Series series{.name = name, .points = {}};
+    for (const BenchReport& report : reports) {
+      series.points.emplace_back(report.requests_per_s, value(report));
+    }
+    return series;
+  };
+  using Report = const BenchReport&;
+  const char* x = "requests/s served";
+  return {
+      {"load_ttft.svg",
+       LineChart({.title = "Time to first token by load", .x = x, .y = "ms"},
+                 {over_load("p50", [](Report report) { return report.ttft.p50 * 1e3; }),
+                  over_load("p99", [](Report report) { return report.ttft.p99 * 1e3; })})},
+      {"load_tpot.svg",
+       LineChart({.title = "Time per output token by load", .x = x, .y = "ms"},
+                 {over_load("p50", [](Report report) { return report.tpot.p50 * 1e3; }),
+                  over_load("p99", [](Report report) { return report.tpot.p99 * 1e3; })})},
+      {"load_throughput.svg",
+       LineChart({.title = "Throughput by load", .x = x, .y = "output tokens/s"},
+                 {over_load("", [](Report report) { return report.completion_tokens_per_s; })})}};
 }
 
 }  // namespace baton::cli

@@ -70,16 +70,18 @@ std::vector<TraceRequest> MakeWorkload(const WorkloadOptions& options) {
   return requests;
 }
 
-std::vector<int32_t> PromptTokens(const TraceRequest& request, size_t index, int64_t block_tokens,
-                                  int32_t low, int32_t high) {
+std::vector<int32_t> PromptTokens(const TraceRequest& request, size_t index,
+                                  const PromptOptions& options) {
+  const auto block_tokens = static_cast<size_t>(options.block_tokens);
+  const auto choices = static_cast<uint64_t>(options.high - options.low);
+  const uint64_t seed = Mixed(options.seed);
   std::vector<int32_t> tokens(static_cast<size_t>(request.input_length));
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const size_t block = i / static_cast<size_t>(block_tokens);
+    const size_t block = i / block_tokens;
     const uint64_t key = block < request.hash_ids.size()
-                             ? Mixed(static_cast<uint64_t>(request.hash_ids[block]))
-                             : Mixed(~static_cast<uint64_t>(index)) ^ Mixed(block);
-    const uint64_t draw = Mixed(key + i % static_cast<size_t>(block_tokens));
-    tokens[i] = low + static_cast<int32_t>(draw % static_cast<uint64_t>(high - low));
+                             ? Mixed(seed ^ static_cast<uint64_t>(request.hash_ids[block]))
+                             : Mixed(Mixed(~seed ^ index) ^ block);
+    tokens[i] = options.low + static_cast<int32_t>(Mixed(key + i % block_tokens) % choices);
   }
   return tokens;
 }

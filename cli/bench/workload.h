@@ -28,9 +28,17 @@ struct WorkloadOptions {
 // Sorted by time. The same options give the same trace.
 std::vector<TraceRequest> MakeWorkload(const WorkloadOptions& options);
 
-// The tokens of a request's prompt, all in [low, high): each block follows from its hash id alone,
-// and a block without an id from `index`, the request's place in the trace.
-std::vector<int32_t> PromptTokens(const TraceRequest& request, size_t index, int64_t block_tokens,
-                                  int32_t low, int32_t high);
+// How prompts are made of tokens.
+struct PromptOptions {
+  int64_t block_tokens = 512;  // that a hash id stands for
+  int32_t low = 16;            // lowest token id
+  int32_t high = 1000;         // one more than the highest
+  uint64_t seed = 1;           // of other seeds no two prompts are alike: no cache knows them
+};
+
+// The prompt of a request: each block of it follows from its hash id and the seed alone, and a
+// block without an id from `index`, the request's place in the trace, as well.
+std::vector<int32_t> PromptTokens(const TraceRequest& request, size_t index,
+                                  const PromptOptions& options);
 
 }  // namespace baton::cli

@@ -101,9 +101,9 @@ absl::Status Run(const TopOptions& options) {
   Scraper scraper(addresses);
   if (options.once) return Once(scraper, options);
   const bool screen = IsTerminal(kStdout) && !options.json;
-  if (screen) std::cout << "\033[?1049h\033[?25l";  // a screen of its own, no cursor
+  if (screen) std::cout << "\033[?1049h\033[?25l\033[?7l";  // own screen, no cursor, no wrapping
   const absl::Status status = Live(scraper, options);
-  if (screen) std::cout << "\033[?25h\033[?1049l" << std::flush;
+  if (screen) std::cout << "\033[?7h\033[?25h\033[?1049l" << std::flush;
   return status;
 }
 

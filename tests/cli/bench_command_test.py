@@ -91,6 +91,27 @@ class BenchCommand(unittest.TestCase):
         for chart in plots.iterdir():
             xml.etree.ElementTree.parse(chart)
 
+    def test_several_loads_are_run_one_after_another_with_other_prompts(self):
+        plots, table = self.folder / "plots", self.folder / "requests.csv"
+        url = f"--url=http://127.0.0.1:{self.server.server_address[1]}"
+        shown = subprocess.run(
+            [BATON, "bench", url, "--json", "--concurrency=1,2", "--requests=3", "--input=5",
+             "--output=2", "--seed=7", f"--csv={table}", f"--plots={plots}"],
+            capture_output=True, text=True, timeout=60, check=True)
+        reports = [json.loads(line) for line in shown.stdout.splitlines()]
+        self.assertEqual([(r["load"], r["seed"]) for r in reports],
+                         [("1 at a time", 7), ("2 at a time", 8)])
+        self.assertEqual(len({tuple(body["prompt"]) for body in self.server.bodies}), 6)
+        self.assertEqual(len(list(csv.DictReader(table.read_text().splitlines()))), 6)
+        for chart in plots.iterdir():
+            xml.etree.ElementTree.parse(chart)
+        self.assertEqual(len(list(plots.iterdir())), 3)
+
+    def test_without_a_seed_no_two_runs_have_the_same_prompts(self):
+        for _ in range(2):
+            self.bench("--requests=2", "--input=6", "--output=1", "--warmup=1")
+        self.assertEqual(len({tuple(body["prompt"]) for body in self.server.bodies}), 6)
+
     def test_failures_are_counted_by_kind_and_fail_the_run(self):
         self.server.script = {0: 429, 1: 503, 2: 400, 3: 500, 4: "broken"}
         report = self.bench("--requests=7", "--input=2", "--output=2", code=1)

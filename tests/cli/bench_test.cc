@@ -110,9 +110,10 @@ TEST(WorkloadTest, ALaterTurnBeginsWithTheWholeConversation) {
   ASSERT_THAT(turns, SizeIs(3));
   EXPECT_EQ(turns[1].input_length, 70 + 30 + 70);
   EXPECT_EQ(turns[2].session_id, turns[0].session_id);
-  const auto first = PromptTokens(turns[0], 0, 64, 16, 1000);
-  const auto second = PromptTokens(turns[1], 1, 64, 16, 1000);
+  const auto first = PromptTokens(turns[0], 0, {.block_tokens = 64});
+  const auto second = PromptTokens(turns[1], 1, {.block_tokens = 64});
   EXPECT_TRUE(std::equal(first.begin(), first.end(), second.begin()));
+  EXPECT_NE(PromptTokens(turns[0], 0, {.block_tokens = 64, .seed = 2}), first);
 }
 
 TEST(WorkloadTest, GroupsShareTheirPrefixAndNothingElse) {
@@ -131,11 +132,12 @@ TEST(WorkloadTest, GroupsShareTheirPrefixAndNothingElse) {
 
 TEST(WorkloadTest, TokensStayInTheirRangeAndDifferWithoutHashIds) {
   const TraceRequest request{.input_length = 300, .output_length = 1};
-  const auto one = PromptTokens(request, 0, 64, 16, 20);
+  const PromptOptions options{.block_tokens = 64, .low = 16, .high = 20};
+  const auto one = PromptTokens(request, 0, options);
   ASSERT_THAT(one, SizeIs(300));
   for (const int32_t token : one) EXPECT_TRUE(token >= 16 && token < 20);
-  EXPECT_NE(one, PromptTokens(request, 1, 64, 16, 20));
-  EXPECT_EQ(one, PromptTokens(request, 0, 64, 16, 20));
+  EXPECT_NE(one, PromptTokens(request, 1, options));
+  EXPECT_EQ(one, PromptTokens(request, 0, options));
 }
 
 RequestRecord Record(double due, double first, double ended, int64_t tokens) {
@@ -149,6 +151,8 @@ RequestRecord Record(double due, double first, double ended, int64_t tokens) {
   record.prompt_tokens = 100;
   return record;
 }
+
+int64_t CountOf(const std::string& text, char c) { return std::count(text.begin(), text.end(), c); }
 
 TEST(ReportTest, LatenciesThroughputAndGoodput) {
   std::vector<RequestRecord> records = {Record(0, 0.1, 1.1, 11), Record(1, 1.5, 2, 6)};
@@ -170,9 +174,12 @@ TEST(ReportTest, LatenciesThroughputAndGoodput) {
   EXPECT_THAT(ReportText(report, false), HasSubstr("1 overload, such as: too many"));
   const auto json = nlohmann::json::parse(ReportJson(report));
   EXPECT_DOUBLE_EQ(json["ttft_ms"]["max"], 500);
-  const std::string csv = RecordsCsv(records);
-  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4) << "a header and what was attempted";
+  const std::string csv = RecordsCsv("2/s", records);
+  EXPECT_EQ(CountOf(csv, '\n'), 3) << "what was attempted";
+  EXPECT_EQ(CountOf(csv, ','), 3 * CountOf(CsvHeader(), ','));
   EXPECT_THAT(ReportCharts(records), SizeIs(6));
+  EXPECT_THAT(ReportText({report, report}, false), HasSubstr("TTFT p50"));
+  EXPECT_THAT(ReportCharts(std::vector<BenchReport>{report, report}), SizeIs(3));
 }
 
 TEST(ReportTest, NothingAttemptedIsReportedAsThat) {
@@ -180,7 +187,8 @@ TEST(ReportTest, NothingAttemptedIsReportedAsThat) {
   EXPECT_EQ(report.requests, 0);
   EXPECT_FALSE(report.has_objectives);
   EXPECT_TRUE(nlohmann::json::parse(ReportJson(report))["ttft_ms"]["p50"].is_null());
-  for (const auto& [name, svg] : ReportCharts({})) EXPECT_EQ(svg.find("nan"), std::string::npos);
+  for (const auto& [name, svg] : ReportCharts(std::vector<RequestRecord>()))
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
 }  // namespace
