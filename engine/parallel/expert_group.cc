@@ -2,20 +2,15 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
-#include <thread>
 #include <utility>
-
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
+#include "engine/parallel/control.h"
 #include "engine/parallel/rendezvous.h"
 #include "spdlog/spdlog.h"
 
@@ -23,10 +18,6 @@ namespace baton::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kTick{250};
-// For the last words to arrive before the process is gone.
-constexpr std::chrono::milliseconds kLastWords{100};
 
 }  // namespace
 
@@ -37,145 +28,79 @@ void EndProcess(const absl::Status& why) {
 }
 
 struct ExpertGroup::Impl {
-  // A connection, as the control thread reads it and any thread writes to it.
-  struct Peer {
-    explicit Peer(Link joined)
-        : rank(joined.rank), socket(std::move(joined.socket)), reader(std::move(joined.reader)) {}
-
-    const int rank;
-    const Socket socket;
-    FrameReader reader;                      // control thread
-    Clock::time_point heard = Clock::now();  // control thread
-    bool gone = false;                       // control thread
-    Mutex sending;                           // one frame at a time
-  };
-
   Impl(const ExpertGroupOptions& options, std::vector<Link> links)
       : options(options),
-        board(options.size),
         inbox(static_cast<size_t>(options.size)),
+        board(options.size),
         leaving(static_cast<size_t>(options.size)),
-        stop(eventfd(0, EFD_CLOEXEC)) {
-    for (Link& link : links) peers.push_back(std::make_unique<Peer>(std::move(link)));
-    control = std::thread([this] { Control(); });
+        control(options.rank, std::move(links), options.silence,
+                {.on_frame = [this](int sender,
+                                    Frame frame) { return Handle(sender, std::move(frame)); },
+                 .on_tick = [this] { return CheckHealth(); },
+                 .on_fault = [this](const absl::Status& why) { End(why); }}) {
+    control.Start();
   }
-  ~Impl();
 
   bool leads() const { return options.rank == 0; }
-  // Rank 0 has a peer for each other rank, the others have rank 0.
-  Peer& Way(int rank) { return *peers[leads() ? static_cast<size_t>(rank) - 1 : 0]; }
 
   // --- Control thread.
-  void Control();
-  void Read(Peer& peer);
-  absl::Status Handle(Peer& peer, Frame frame);
-  void Tick();
+  absl::Status Handle(int sender, Frame frame);
+  absl::Status CheckHealth();
+  void End(const absl::Status& why);
 
   // --- Any thread.
-  void Send(Peer& peer, Frame frame, std::span<const std::byte> payload);
-  void Broadcast(const Frame& frame, int except = -1);
   void Speak(uint64_t after, const Wish& wish);
-  Step Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Said(int rank, uint64_t after, const Wish& wish);  // rank 0
-  void Decide();                                          // rank 0
   void Begin(const Step& step);
-  void Left(int rank);  // rank 0
+  Step Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Dissolve();
-  void Fail(const absl::Status& why);
+  // Rank 0's.
+  void Hear(int rank, uint64_t after, const Wish& wish);
+  void HearLeaving(int rank);
 
   const ExpertGroupOptions options;
-  std::vector<std::unique_ptr<Peer>> peers;
 
   Mutex mutex;
   CondVar changed;
-  StepBoard board ABSL_GUARDED_BY(mutex);  // rank 0's
-  Clock::time_point decided_at ABSL_GUARDED_BY(mutex) = Clock::now();
-  bool failing ABSL_GUARDED_BY(mutex) = false;      // the others are being told
-  absl::Status fault ABSL_GUARDED_BY(mutex);        // once they have been
   std::optional<Step> next ABSL_GUARDED_BY(mutex);  // decided, not taken
   uint64_t taken ABSL_GUARDED_BY(mutex) = 0;        // number of the last step taken
   bool resting ABSL_GUARDED_BY(mutex) = false;
   std::vector<std::deque<Frame>> inbox ABSL_GUARDED_BY(mutex);  // rows, by sender
-  std::vector<bool> leaving ABSL_GUARDED_BY(mutex);             // rank 0's
   bool dissolved ABSL_GUARDED_BY(mutex) = false;
-  bool closing ABSL_GUARDED_BY(mutex) = false;
+  absl::Status fault ABSL_GUARDED_BY(mutex);
+  // Rank 0's.
+  StepBoard board ABSL_GUARDED_BY(mutex);
+  Clock::time_point decided_at ABSL_GUARDED_BY(mutex) = Clock::now();
+  std::vector<bool> leaving ABSL_GUARDED_BY(mutex);
 
   Mutex callbacks;  // held while one runs
   std::function<void()> on_step ABSL_GUARDED_BY(callbacks);
   std::function<absl::Status()> health ABSL_GUARDED_BY(callbacks);
 
   uint64_t exchanges = 0;  // engine thread
-  const int stop;          // wakes the control thread for its end
-  std::thread control;     // last: it uses everything above
+  Control control;         // last: its thread uses everything above
 };
-
-ExpertGroup::Impl::~Impl() {
-  {
-    MutexLock lock(mutex);
-    closing = true;
-  }
-  const uint64_t one = 1;
-  BATON_CHECK(write(stop, &one, sizeof(one)) == sizeof(one));
-  control.join();
-  close(stop);
-}
-
-// --- Sending
-
-void ExpertGroup::Impl::Send(Peer& peer, Frame frame, std::span<const std::byte> payload) {
-  const FrameHeader header = EncodeHeader(frame, payload.size());
-  absl::Status status;
-  {
-    MutexLock lock(peer.sending);
-    status = peer.socket.Send(header);
-    if (status.ok()) status = peer.socket.Send(payload);
-  }
-  if (!status.ok()) {
-    Fail(absl::UnavailableError(absl::StrCat("rank ", peer.rank, " ", status.message())));
-  }
-}
-
-void ExpertGroup::Impl::Broadcast(const Frame& frame, int except) {
-  for (const auto& peer : peers) {
-    if (peer->rank != except) Send(*peer, frame, frame.payload);
-  }
-}
 
 // --- Steps
 
 void ExpertGroup::Impl::Speak(uint64_t after, const Wish& wish) {
-  if (leads()) return Said(0, after, wish);
-  const std::vector<std::byte> payload = EncodePass(wish.kind, std::span(&wish.rows, 1));
-  Send(Way(0), {.type = FrameType::kWish, .from = options.rank, .number = after}, payload);
+  if (leads()) return Hear(0, after, wish);
+  control.Send(0, {.type = FrameType::kWish, .number = after},
+               EncodePass(wish.kind, std::span(&wish.rows, 1)));
 }
 
-Step ExpertGroup::Impl::Take() {
-  Step step = *std::exchange(next, std::nullopt);
-  taken = step.number;
-  resting = false;
-  return step;
-}
-
-void ExpertGroup::Impl::Said(int rank, uint64_t after, const Wish& wish) {
-  {
-    MutexLock lock(mutex);
-    board.Say(rank, after, wish);
-  }
-  Decide();
-}
-
-void ExpertGroup::Impl::Decide() {
+void ExpertGroup::Impl::Hear(int rank, uint64_t after, const Wish& wish) {
   std::optional<Step> step;
   {
     MutexLock lock(mutex);
+    board.Say(rank, after, wish);
     step = board.Decide();
     if (!step) return;
     decided_at = Clock::now();
   }
   // Nobody has spoken since, so that no other step is decided before this one is sent.
-  Broadcast({.type = FrameType::kStep,
-             .number = step->number,
-             .payload = EncodePass(step->kind, step->rows)});
+  control.SendToAll({.type = FrameType::kStep,
+                     .number = step->number,
+                     .payload = EncodePass(step->kind, step->rows)});
   Begin(*step);
 }
 
@@ -192,172 +117,88 @@ void ExpertGroup::Impl::Begin(const Step& step) {
   if (on_step) on_step();
 }
 
+Step ExpertGroup::Impl::Take() {
+  Step step = *std::exchange(next, std::nullopt);
+  taken = step.number;
+  resting = false;
+  return step;
+}
+
 // --- Control thread
 
-void ExpertGroup::Impl::Control() {
-  std::vector<pollfd> polled;
-  Clock::time_point next_tick = Clock::now();
-  for (;;) {
-    polled.assign(1, {.fd = stop, .events = POLLIN, .revents = 0});
-    for (const auto& peer : peers) {
-      polled.push_back({.fd = peer->gone ? -1 : peer->socket.fd(), .events = POLLIN, .revents = 0});
-    }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_tick - Clock::now());
-    poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
-    if (polled[0].revents != 0) return;
-    for (size_t i = 0; i < peers.size(); ++i) {
-      if (polled[i + 1].revents != 0) Read(*peers[i]);
-    }
-    if (Clock::now() >= next_tick) {
-      Tick();
-      next_tick = Clock::now() + kTick;
-    }
-    absl::Status ended;
-    {
-      MutexLock lock(mutex);
-      ended = fault;
-    }
-    if (!ended.ok()) return options.on_fault(ended);
-  }
-}
-
-void ExpertGroup::Impl::Read(Peer& peer) {
-  std::byte bytes[1 << 16];
-  const absl::StatusOr<size_t> count = peer.socket.Receive(bytes, Clock::now());
-  absl::Status status = count.status();
-  if (count.ok()) {
-    peer.heard = Clock::now();
-    peer.reader.Append(std::span(bytes).first(*count));
-  }
-  while (status.ok()) {
-    absl::StatusOr<std::optional<Frame>> frame = peer.reader.Next();
-    if (frame.ok() && !frame->has_value()) return;
-    status = frame.ok() ? Handle(peer, **std::move(frame)) : frame.status();
-  }
-  if (absl::IsDeadlineExceeded(status)) return;
-  peer.gone = true;
-  Fail(absl::UnavailableError(absl::StrCat("rank ", peer.rank, " ", status.message())));
-}
-
-absl::Status ExpertGroup::Impl::Handle(Peer& peer, Frame frame) {
+absl::Status ExpertGroup::Impl::Handle(int sender, Frame frame) {
   switch (frame.type) {
-    case FrameType::kPulse:
-      break;
     case FrameType::kWish: {
       BATON_ASSIGN_OR_RETURN(const Step wish, DecodePass(frame.payload, 1));
-      Said(peer.rank, frame.number, {.kind = wish.kind, .rows = wish.rows[0]});
-      break;
+      Hear(sender, frame.number, {.kind = wish.kind, .rows = wish.rows[0]});
+      return absl::OkStatus();
     }
     case FrameType::kStep: {
       BATON_ASSIGN_OR_RETURN(Step step,
                              DecodePass(frame.payload, static_cast<size_t>(options.size)));
       step.number = frame.number;
       Begin(step);
-      break;
+      return absl::OkStatus();
     }
     case FrameType::kRows: {
-      if (frame.to >= options.size || frame.from >= options.size) {
-        return absl::InvalidArgumentError(absl::StrCat("sends rows to rank ", frame.to));
-      }
-      if (frame.to != options.rank) {
-        const std::vector<std::byte> payload = std::move(frame.payload);
-        Send(Way(frame.to),
-             {.type = frame.type, .from = frame.from, .to = frame.to, .number = frame.number},
-             payload);
-        break;
-      }
       MutexLock lock(mutex);
+      if (frame.from >= options.size) break;
       inbox[static_cast<size_t>(frame.from)].push_back(std::move(frame));
       changed.NotifyAll();
-      break;
+      return absl::OkStatus();
     }
     case FrameType::kLeaving:
-      Left(peer.rank);
-      break;
+      HearLeaving(sender);
+      return absl::OkStatus();
     case FrameType::kDissolved:
       Dissolve();
-      break;
-    case FrameType::kFault:
-      Fail(absl::UnavailableError(DecodeText(frame.payload)));
-      break;
+      return absl::OkStatus();
     default:
-      return absl::InvalidArgumentError("says what belongs to another time");
+      break;
   }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError("says what cannot be meant");
 }
 
-void ExpertGroup::Impl::Tick() {
-  const Clock::time_point now = Clock::now();
-  const FrameHeader pulse =
-      EncodeHeader({.type = FrameType::kPulse, .from = options.rank}, /*payload_bytes=*/0);
-  for (const auto& peer : peers) {
-    if (peer->gone) continue;
-    if (peer->sending.TryLock()) {  // else something is on its way, and says as much
-      peer->socket.SendIfRoom(pulse);
-      peer->sending.Unlock();
-    }
-    if (now - peer->heard > options.silence) {
-      peer->gone = true;
-      Fail(absl::UnavailableError(absl::StrCat("rank ", peer->rank, " says nothing any more")));
-    }
-  }
-  if (leads()) {
-    std::vector<int> busy;
-    {
-      MutexLock lock(mutex);
-      if (board.decided() > 0 && now - decided_at > options.stall) busy = board.Busy();
-    }
-    if (!busy.empty()) {
-      Fail(absl::UnavailableError(
-          absl::StrCat("rank ", absl::StrJoin(busy, " and rank "), " is stuck in a step")));
-    }
-  }
-  absl::Status healthy;
+absl::Status ExpertGroup::Impl::CheckHealth() {
   {
     MutexLock lock(callbacks);
-    if (health) healthy = health();
+    const absl::Status healthy = health ? health() : absl::OkStatus();
+    BATON_RETURN_IF_ERROR(healthy) << "rank " << options.rank;
   }
-  if (!healthy.ok()) {
-    Fail(absl::UnavailableError(absl::StrCat("rank ", options.rank, ": ", healthy.message())));
+  MutexLock lock(mutex);
+  if (!leads() || board.decided() == 0 || Clock::now() - decided_at < options.stall) {
+    return absl::OkStatus();
   }
+  const std::vector<int> busy = board.Busy();
+  if (busy.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("rank ", absl::StrJoin(busy, " and rank "), " is stuck in a step"));
 }
 
-// --- The end
-
-void ExpertGroup::Impl::Fail(const absl::Status& why) {
+void ExpertGroup::Impl::End(const absl::Status& why) {
   {
     MutexLock lock(mutex);
-    if (dissolved || closing || std::exchange(failing, true)) return;
+    fault = why;
+    changed.NotifyAll();
   }
-  // Rank 0 tells everybody, and everybody tells rank 0.
-  const std::string text(why.message());
-  const FrameHeader header =
-      EncodeHeader({.type = FrameType::kFault, .from = options.rank}, text.size());
-  for (const auto& peer : peers) {
-    if (!peer->sending.TryLock()) continue;  // it hears of it by the closed connection
-    if (peer->socket.Send(header).ok()) peer->socket.Send(EncodeText(text)).IgnoreError();
-    peer->socket.EndSending();
-    peer->sending.Unlock();
-  }
-  std::this_thread::sleep_for(kLastWords);
-  MutexLock lock(mutex);
-  fault = why;
-  changed.NotifyAll();
+  options.on_fault(why);
 }
 
-void ExpertGroup::Impl::Left(int rank) {
-  bool all = false;
+// --- Leaving
+
+void ExpertGroup::Impl::HearLeaving(int rank) {
   {
     MutexLock lock(mutex);
     leaving[static_cast<size_t>(rank)] = true;
-    all = std::find(leaving.begin(), leaving.end(), false) == leaving.end();
+    if (std::find(leaving.begin(), leaving.end(), false) != leaving.end()) return;
   }
-  if (!all) return;
-  Broadcast({.type = FrameType::kDissolved});
+  control.Relax();  // before the first of them goes
+  control.SendToAll({.type = FrameType::kDissolved});
   Dissolve();
 }
 
 void ExpertGroup::Impl::Dissolve() {
+  control.Relax();
   MutexLock lock(mutex);
   dissolved = true;
   changed.NotifyAll();
@@ -426,8 +267,7 @@ absl::Status ExpertGroup::Exchange(std::span<const std::span<const std::byte>> t
   const uint64_t number = ++group.exchanges;
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
-    group.Send(group.Way(r), {.type = FrameType::kRows, .from = rank(), .to = r, .number = number},
-               to[static_cast<size_t>(r)]);
+    group.control.Send(r, {.type = FrameType::kRows, .number = number}, to[static_cast<size_t>(r)]);
   }
   for (size_t r = 0; r < to.size(); ++r) {
     Frame frame;
@@ -452,9 +292,9 @@ absl::Status ExpertGroup::Exchange(std::span<const std::span<const std::byte>> t
 bool ExpertGroup::Leave(std::chrono::nanoseconds timeout) {
   Impl& group = *impl_;
   if (group.leads()) {
-    group.Left(0);
+    group.HearLeaving(0);
   } else {
-    group.Send(group.Way(0), {.type = FrameType::kLeaving, .from = rank()}, {});
+    group.control.Send(0, {.type = FrameType::kLeaving}, {});
   }
   const Clock::time_point deadline = Clock::now() + timeout;
   MutexLock lock(group.mutex);
