@@ -17,6 +17,7 @@
 #include "engine/cache/storage.h"
 #include "engine/model/backend.h"
 #include "engine/model/checkpoint.h"
+#include "engine/parallel/expert_group.h"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/stream.h"
 #include "tests/bench/cuda/ceilings.h"
@@ -44,6 +45,10 @@ struct BenchConfig {
   double peak = 790;       // TFLOP/s of a BF16 product
   double bandwidth = 4.5;  // TB/s of reading
   bool kernels = true;
+  // Several ranks do the same at the same time, each with so many sequences.
+  int ranks = 1;
+  int rank = 0;
+  std::string address{};
 };
 
 void Bind(BenchConfig& config, ConfigParser& parser) {
@@ -57,6 +62,9 @@ void Bind(BenchConfig& config, ConfigParser& parser) {
   parser.Add("peak", &config.peak, "a BF16 product's, measured").Range(1, 10000).Unit("TFLOP/s");
   parser.Add("bandwidth", &config.bandwidth, "of reading, measured").Range(0.1, 100).Unit("TB/s");
   parser.Add("kernels", &config.kernels, "trace kernels too");
+  parser.Add("expert-parallel-size", &config.ranks, "ranks, one process each").Range(1, 64);
+  parser.Add("expert-parallel-rank", &config.rank, "which of them this is").Range(0, 63);
+  parser.Add("expert-parallel-address", &config.address, "host:port where rank 0 waits");
 }
 
 std::vector<int64_t> Numbers(const std::vector<std::string>& texts) {
@@ -116,10 +124,11 @@ std::vector<std::vector<KernelSpan>> ByLayer(const std::vector<KernelSpan>& span
 
 class ModelBench {
  public:
-  ModelBench(const BenchConfig& options, const Checkpoint& checkpoint, Backend& backend)
+  ModelBench(const BenchConfig& options, const Checkpoint& checkpoint, Backend& backend,
+             ExpertGroup* group)
       : options_(options), config_(checkpoint.config()), backend_(backend) {
     const double seconds =
-        SecondsOf([&] { model_ = *backend.LoadModel(checkpoint, ForwardOptions{}); });
+        SecondsOf([&] { model_ = *backend.LoadModel(checkpoint, {.group = group}); });
     std::printf("%d layers loaded in %.1f s\n", config_.num_hidden_layers, seconds);
   }
 
@@ -283,11 +292,18 @@ absl::StatusOr<int> Run(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                          Checkpoint::OpenDummy(options.model_dir, options.layers));
   std::printf("%s, %s\n", kernels::CurrentDevice().name.c_str(), options.model_dir.c_str());
-  ModelBench bench(options, checkpoint, *backend);
+  std::unique_ptr<ExpertGroup> group;
+  if (options.ranks > 1) {
+    BATON_ASSIGN_OR_RETURN(
+        group, ExpertGroup::Join(
+                   {.size = options.ranks, .rank = options.rank, .address = options.address}));
+  }
+  ModelBench bench(options, checkpoint, *backend, group.get());
   for (const int64_t tokens : Numbers(options.prefill)) bench.Prefill(tokens);
   for (const int64_t batch : Numbers(options.batches)) {
     for (const int64_t context : Numbers(options.contexts)) bench.Decode(batch, context);
   }
+  if (group != nullptr) group->Leave(std::chrono::minutes(1));
   return 0;
 }
 
