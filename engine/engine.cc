@@ -1,10 +1,12 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/engine_impl.h"
 #include "engine/model/checkpoint.h"
@@ -105,6 +107,26 @@ std::vector<std::pair<std::string, std::string>> SemanticsOf(const EngineOptions
   };
 }
 
+absl::StatusOr<int64_t> PagesThatFit(const CacheGeometry& geometry, double fraction,
+                                     const Backend& backend) {
+  const std::optional<int64_t> room = backend.CacheRoom(fraction);
+  if (!room) return CacheOptions{}.pages;
+  const int64_t slots = geometry.options.slots * geometry.slot_bytes();
+  const int64_t pages = (*room - slots) / geometry.page_bytes();
+  if (pages > 0) return pages;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for a cache: memory_fraction ", fraction, " leaves ", *room >> 20,
+                   " MiB, ", geometry.options.slots, " slots take ", slots >> 20,
+                   " MiB and a page ", geometry.page_bytes() >> 10, " KiB"));
+}
+
+void LogCache(const CacheGeometry& geometry) {
+  constexpr int64_t kMiB = 1 << 20;
+  spdlog::info("cache: {} pages of {} tokens, {} MiB; {} slots, {} MiB", geometry.options.pages,
+               geometry.options.page_tokens, geometry.options.pages * geometry.page_bytes() / kMiB,
+               geometry.options.slots, geometry.options.slots * geometry.slot_bytes() / kMiB);
+}
+
 // Null for a worker that is alone.
 absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& options, Facts facts) {
   if (options.parallel.size == 1) return nullptr;
@@ -155,7 +177,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options));
   const ModelConfig& config = checkpoint.config();
   BATON_RETURN_IF_ERROR(CheckOptions(options, config));
-  BATON_ASSIGN_OR_RETURN(const CacheGeometry geometry, MakeCacheGeometry(config, options.cache));
+  CacheOptions cache = options.cache;
+  if (cache.pages == 0) cache.pages = 1;  // until it is known how many fit
+  BATON_ASSIGN_OR_RETURN(CacheGeometry geometry, MakeCacheGeometry(config, cache));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(options.device));
   const std::string hash = checkpoint.Hash();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<ExpertGroup> group,
@@ -163,12 +187,21 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   ForwardOptions forward = options.forward;
   forward.group = group.get();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, backend->LoadModel(checkpoint, forward));
+  EngineOptions sized = options;
+  if (options.cache.pages == 0) {
+    BATON_ASSIGN_OR_RETURN(sized.cache.pages,
+                           PagesThatFit(geometry, options.memory_fraction, *backend));
+    geometry.options.pages = sized.cache.pages;
+  }
+  sized.prefix.pages =
+      std::min(options.prefix.pages, sized.cache.pages * options.prefix_percent / 100);
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<CacheStorage> storage, backend->NewCache(geometry));
+  LogCache(geometry);
   if (group != nullptr) {
     BATON_RETURN_IF_ERROR(group->Agree({.kind = PassKind::kStart}).status());
   }
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      options, hash, std::move(group), std::move(backend), std::move(model), std::move(storage))));
+      sized, hash, std::move(group), std::move(backend), std::move(model), std::move(storage))));
 }
 
 absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,

@@ -34,11 +34,13 @@ struct EngineOptions {
   bool dummy_weights = false;  // random ones in the shape of the config.json: Checkpoint::OpenDummy
   int num_layers = 0;          // of the trunk, for dummy weights; 0: all
   std::string device = "cpu";  // one of BackendNames()
-  CacheOptions cache;
+  CacheOptions cache;          // pages 0: as many as memory_fraction leaves room for
+  double memory_fraction = 0.9;  // of a device's memory, for weights, intermediates and cache
   ForwardOptions forward;
   ParallelOptions parallel;
   int draft_tokens = 1;  // MTP tokens drafted a decode step: 0 to rollback_rows - 1, 0 without MTP
   PrefixLimits prefix;   // of the prefix cache; off by default
+  int prefix_percent = 100;  // of all pages: what prefix.pages is at most
 };
 
 // What a step does for one sequence: computes the next `tokens` positions of the prompt (a chunk),

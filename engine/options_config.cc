@@ -1,5 +1,7 @@
 #include "engine/options_config.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
@@ -84,7 +86,15 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Range(128, 4096)
       .MultipleOf(128)
       .Unit("tokens");
-  parser.Add("pages", &config.pages, "pages of the cache").Range(1, 1 << 28);
+  parser
+      .Add("pages", &config.pages,
+           "pages of the cache; 0: as many as memory-fraction leaves room for, on a CPU 512")
+      .Range(0, 1 << 28);
+  parser
+      .Add("memory-fraction", &config.memory_fraction,
+           "share of a GPU's memory for weights, intermediates and cache; the rest is for CUDA "
+           "itself and for captured steps")
+      .Range(0.1, 1);
   parser.Add("slots", &config.slots, "sequences that can be live at once").Range(1, 4096);
   parser
       .Add("prefix-cache", &config.prefix_cache,
@@ -115,6 +125,8 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   options.num_layers = config.num_layers;
   options.cache.page_tokens = config.page_tokens;
   options.cache.pages = config.pages;
+  if (config.pages == 0 && config.device == "cpu") options.cache.pages = CacheOptions{}.pages;
+  options.memory_fraction = config.memory_fraction;
   options.cache.slots = config.slots;
   BATON_ASSIGN_OR_RETURN(options.cache.kv_format, ParseKvFormat(config.kv_cache_dtype));
   BATON_ASSIGN_OR_RETURN(options.cache.index_format, ParseIndexFormat(config.index_cache_dtype));
@@ -125,7 +137,8 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   options.parallel = {.size = config.expert_parallel_size,
                       .rank = config.expert_parallel_rank,
                       .address = config.expert_parallel_address};
-  options.prefix.pages = config.pages * config.prefix_cache / 100;
+  options.prefix.pages = config.prefix_cache > 0 ? std::numeric_limits<int64_t>::max() : 0;
+  options.prefix_percent = config.prefix_cache;
   options.prefix.states = config.prefix_cache_states;
   return options;
 }

@@ -32,7 +32,8 @@ struct OptionsConfig {
   std::string device = "cpu";
   int threads = 0;  // 0: all cores
   int page_tokens = 256;
-  int64_t pages = 512;
+  int64_t pages = 0;  // 0: 512, on a GPU as many as memory_fraction leaves room for
+  double memory_fraction = 0.9;
   int slots = 32;
   int prefix_cache = 100;  // percent of pages
   int prefix_cache_states = 64;

@@ -22,12 +22,12 @@
 namespace baton::prefill {
 namespace {
 
-PrefillerOptions MakeOptions(const PrefillConfig& config, Incarnation incarnation) {
+PrefillerOptions MakeOptions(const PrefillConfig& config, const engine::CacheOptions& cache,
+                             Incarnation incarnation) {
   PrefillerOptions options;
   options.start.queue = static_cast<size_t>(config.queue_limit);
-  options.start.ungranted_pages =
-      std::max<int64_t>(1, config.engine.pages * config.max_ungranted / 100);
-  options.start.ungranted_sequences = std::max(1, config.engine.slots * config.max_ungranted / 100);
+  options.start.ungranted_pages = std::max<int64_t>(1, cache.pages * config.max_ungranted / 100);
+  options.start.ungranted_sequences = std::max(1, cache.slots * config.max_ungranted / 100);
   options.chunks = engine::MakeChunkLimits(config.engine);
   options.incarnation = incarnation;
   options.grant_timeout = config.grant_timeout;
@@ -70,7 +70,8 @@ struct PrefillWorker::Impl {
         host(config.host, "prefill"),
         control_faults(kvtransfer::ControlFaults::Make(faults.control)),
         sender(std::move(transports)),
-        prefiller(MakeOptions(config, host.incarnation()), *engine, *sender, host.metrics()),
+        prefiller(MakeOptions(config, engine->geometry().options, host.incarnation()), *engine,
+                  *sender, host.metrics()),
         service({.incarnation = host.incarnation(),
                  .semantics_hash = kvtransfer::SemanticsHash(manifest),
                  .transports = config.transports,

@@ -23,6 +23,12 @@ class CudaBackend final : public Backend {
     return cuda::CudaModel::Load(checkpoint, options);
   }
 
+  std::optional<int64_t> CacheRoom(double fraction) const override {
+    const kernels::DeviceMemoryUse memory = kernels::MemoryOfCurrentDevice();
+    const auto kept = static_cast<int64_t>((1 - fraction) * static_cast<double>(memory.total));
+    return memory.free - kept;
+  }
+
   absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) override {
     BATON_ASSIGN_OR_RETURN(
         CacheStorage::Memory pages,

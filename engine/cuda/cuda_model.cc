@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cuda/block.h"
 #include "engine/model/pass.h"
@@ -91,6 +92,10 @@ absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
                      " MiB of intermediates beside the weights in the memory of ",
                      kernels::CurrentDevice().name));
   }
+  spdlog::info(
+      "intermediates of {} rows: {} MiB", kMaxPassRows,
+      (counting.used() + csa_rope->size() + hca_rope->size() + arrays->size() + sampling->size()) >>
+          20);
   return Memory{.scratch = *std::move(scratch),
                 .csa_rope = *std::move(csa_rope),
                 .hca_rope = *std::move(hca_rope),

@@ -1,12 +1,15 @@
 #include "engine/cuda/weights.h"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cuda/expert_loader.h"
 #include "engine/model/problems.h"
 #include "engine/model/tensor_reader.h"
 #include "kernels/cuda/hyper_connection.h"
@@ -18,7 +21,6 @@ namespace {
 
 using kernels::Stream;
 using kernels::cuda::ExpertBank;
-using kernels::cuda::Fp4Tensor;
 using kernels::cuda::GroupedOutput;
 using kernels::cuda::LtMatmul;
 
@@ -29,7 +31,9 @@ class Loader {
   struct Shared {
     RowLimits limits;
     ExpertShare share;
+    Problems& problems;
     Stream stream;
+    std::optional<ExpertLoader> experts;
     bool out_of_memory = false;
   };
   Loader(TensorReader reader, Shared& shared) : reader_(std::move(reader)), shared_(shared) {}
@@ -68,6 +72,12 @@ class Loader {
   std::optional<GroupedOutput> Grouped(const QuantizedMatrix& matrix) const {
     return Kept(GroupedOutput::FromFp8(matrix.codes.view(), matrix.scales.view(), config().o_groups,
                                        shared_.limits.pass));
+  }
+  void Experts(int first, const ExpertBank& bank) const {
+    if (!shared_.experts) shared_.experts = Kept(ExpertLoader::Make(bank.d, bank.f));
+    if (shared_.experts) {
+      shared_.experts->Load(reader_, first, bank, stream(), shared_.problems);
+    }
   }
 
  private:
@@ -129,20 +139,6 @@ AttentionWeights LoadAttention(const Loader& load, LayerKind kind) {
   return weights;
 }
 
-// One matrix of one expert in device memory, on its way to the bank.
-struct Staged {
-  Staged(const Loader& load, const std::string& name)
-      : Staged(load, load.reader().Quantized(name)) {}
-  Fp4Tensor tensor() const { return {codes.As<uint8_t>(), scales.As<uint8_t>()}; }
-
-  DeviceBuffer codes;
-  DeviceBuffer scales;
-
- private:
-  Staged(const Loader& load, const QuantizedMatrix& matrix)
-      : codes(load.Upload(matrix.codes.values)), scales(load.Upload(matrix.scales.values)) {}
-};
-
 void LoadExperts(const Loader& load, MoeWeights& weights) {
   const ModelConfig& config = load.config();
   const int64_t d = config.hidden_size;
@@ -160,16 +156,7 @@ void LoadExperts(const Loader& load, MoeWeights& weights) {
                   .factors = weights.factors.As<float>()};
   if (weights.factors.size() == 0 || weights.gate_up.size() == 0 || weights.down.size() == 0)
     return;
-  for (int expert = 0; expert < experts; ++expert) {
-    const Loader one = load.Under(absl::StrCat("ffn.experts.", weights.first_expert + expert, "."));
-    const Staged w1(one, "w1");
-    const Staged w2(one, "w2");
-    const Staged w3(one, "w3");
-    if (w1.scales.size() == 0 || w2.scales.size() == 0 || w3.scales.size() == 0) return;
-    kernels::cuda::PackExpert(w1.tensor(), w2.tensor(), w3.tensor(), expert, weights.bank,
-                              load.stream());
-    // Freeing what was staged waits for the device.
-  }
+  load.Experts(weights.first_expert, weights.bank);
 }
 
 MoeWeights LoadMoe(const Loader& load, bool by_hash) {
@@ -226,6 +213,35 @@ MtpWeights LoadMtp(const Loader& load) {
           .head = LoadHead(load)};
 }
 
+// Says how loading goes, every few seconds.
+class Progress {
+ public:
+  explicit Progress(int layers) : layers_(layers) {}
+
+  void Layer(int done) {
+    constexpr std::chrono::seconds kEvery(5);
+    const auto now = std::chrono::steady_clock::now();
+    if (now < said_ + kEvery) return;
+    said_ = now;
+    Say(absl::StrCat("weights: ", done, " of ", layers_, " layers"));
+  }
+  void Done() const { Say("weights are on the device"); }
+
+ private:
+  void Say(const std::string& what) const {
+    const double gigabytes =
+        1e-9 * static_cast<double>(free_ - kernels::MemoryOfCurrentDevice().free);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    spdlog::info("{}: {:.1f} GB in {:.1f} s, {:.1f} GB/s", what, gigabytes, seconds.count(),
+                 gigabytes / seconds.count());
+  }
+
+  const int layers_;
+  const int64_t free_ = kernels::MemoryOfCurrentDevice().free;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point said_ = begin_;
+};
+
 // What the kernels ask of a model beyond what config.h promises.
 absl::Status CheckKernelsServe(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
@@ -253,7 +269,12 @@ absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimit
   BATON_RETURN_IF_ERROR(CheckKernelsServe(checkpoint));
   const ModelConfig& config = checkpoint.config();
   Problems problems;
-  Loader::Shared shared{.limits = limits, .share = share, .stream = {}};
+  Loader::Shared shared{.limits = limits,
+                        .share = share,
+                        .problems = problems,
+                        .stream = {},
+                        .experts = std::nullopt};
+  Progress progress(config.num_hidden_layers);
   const Loader load(TensorReader(checkpoint, "", problems), shared);
   Weights weights;
   weights.embedding = load.Upload(load.reader().Bf16("embed.weight").values);
@@ -263,8 +284,10 @@ absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimit
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
     weights.layers.push_back(LoadLayer(load.Under(absl::StrCat("layers.", layer, ".")),
                                        config.layer_kind(layer), config.routes_by_hash(layer)));
+    if (shared.out_of_memory) break;
+    progress.Layer(layer + 1);
   }
-  if (config.has_mtp()) weights.mtp = LoadMtp(load.Under("mtp.0."));
+  if (config.has_mtp() && !shared.out_of_memory) weights.mtp = LoadMtp(load.Under("mtp.0."));
   BATON_RETURN_IF_ERROR(problems.ToStatus("invalid weights"));
   if (shared.out_of_memory) {
     return absl::ResourceExhaustedError(
@@ -272,6 +295,7 @@ absl::StatusOr<Weights> LoadWeights(const Checkpoint& checkpoint, const RowLimit
                      " (", kernels::CurrentDevice().memory_bytes >> 20, " MiB)"));
   }
   shared.stream.Synchronize();
+  progress.Done();
   return weights;
 }
 

@@ -22,6 +22,7 @@ class CpuBackend final : public Backend {
     BATON_ASSIGN_OR_RETURN(Weights weights, LoadWeights(checkpoint, share));
     return std::make_unique<CpuModel>(checkpoint.config(), std::move(weights), options);
   }
+  std::optional<int64_t> CacheRoom(double /*fraction*/) const override { return std::nullopt; }
   absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) override {
     return CacheStorage::InMainMemory(geometry);
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,9 @@ class Backend {
   // with values that cannot be, or the memory that is lacking.
   virtual absl::StatusOr<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint,
                                                            const ForwardOptions& options) = 0;
+  // Bytes of cache that fit now if `fraction` of the memory may be taken in all; nothing if memory
+  // is taken when it is written, so that there is no such number.
+  virtual std::optional<int64_t> CacheRoom(double fraction) const = 0;
   // All zero. RESOURCE_EXHAUSTED says how much memory there is.
   virtual absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) = 0;
   // One sequence's records within a cache of this backend; storage and pages outlive them.

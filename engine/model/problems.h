@@ -18,13 +18,22 @@ class Problems {
     if (++count_ <= kShown) shown_.push_back(std::move(problem));
   }
 
+  void Add(const Problems& more) {
+    for (const std::string& problem : more.shown_) {
+      if (shown_.size() < kShown) shown_.push_back(problem);
+    }
+    count_ += more.count_;
+  }
+
   bool empty() const { return count_ == 0; }
 
   // InvalidArgument "what: first; second; ... and 3 more", or OK when there are none.
   absl::Status ToStatus(absl::string_view what) const {
     if (empty()) return absl::OkStatus();
     std::string message = absl::StrCat(what, ": ", absl::StrJoin(shown_, "; "));
-    if (count_ > kShown) absl::StrAppend(&message, "; and ", count_ - kShown, " more");
+    if (count_ > shown_.size()) {
+      absl::StrAppend(&message, "; and ", count_ - shown_.size(), " more");
+    }
     return absl::InvalidArgumentError(message);
   }
 

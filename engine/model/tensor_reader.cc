@@ -63,6 +63,10 @@ TensorReader TensorReader::Under(absl::string_view prefix) const {
   return TensorReader(checkpoint_, absl::StrCat(prefix_, prefix), problems_);
 }
 
+TensorReader TensorReader::Reporting(Problems& problems) const {
+  return TensorReader(checkpoint_, prefix_, problems);
+}
+
 std::vector<float> TensorReader::Vector(absl::string_view name) const {
   const TensorView& tensor = Tensor(name);
   std::vector<float> values;
@@ -100,15 +104,37 @@ QuantizedMatrix TensorReader::Quantized(const std::string& name) const {
   QuantizedMatrix matrix{.is_fp4 = weight.type == TensorType::kI8,
                          .codes = CopyMatrix<uint8_t>(weight),
                          .scales = CopyMatrix<uint8_t>(Tensor(name + ".scale"))};
+  CheckQuantized(name, matrix.is_fp4, matrix.codes.values, matrix.scales.values);
+  return matrix;
+}
+
+void TensorReader::ReadQuantized(const std::string& name, std::span<std::byte> codes,
+                                 std::span<std::byte> scales) const {
+  const TensorView& weight = Tensor(name + ".weight");
+  const TensorView& scale = Tensor(name + ".scale");
+  BATON_CHECK(codes.size() == weight.bytes.size() && scales.size() == scale.bytes.size())
+      << prefix_ << name << ": " << weight.bytes.size() << " and " << scale.bytes.size()
+      << " bytes";
+  std::memcpy(codes.data(), weight.bytes.data(), codes.size());
+  std::memcpy(scales.data(), scale.bytes.data(), scales.size());
+  const auto bytes = [](std::span<std::byte> memory) {
+    return std::span(reinterpret_cast<const uint8_t*>(memory.data()), memory.size());
+  };
+  CheckQuantized(name, weight.type == TensorType::kI8, bytes(codes), bytes(scales));
+}
+
+void TensorReader::CheckQuantized(const std::string& name, bool is_fp4,
+                                  std::span<const uint8_t> codes,
+                                  std::span<const uint8_t> scales) const {
   // The largest code is below 2^9 (e4m3) or 2^3 (e2m1), and BF16 ends at 2^128: a larger scale
   // than these may leave no finite value.
-  const uint8_t max_scale = matrix.is_fp4 ? 127 + 125 : 127 + 119;
+  const uint8_t max_scale = is_fp4 ? 127 + 125 : 127 + 119;
   const auto too_large = [&](uint8_t scale) { return scale > max_scale; };
-  const auto is_nan = [&](uint8_t code) { return !matrix.is_fp4 && (code & 0x7f) == 0x7f; };
-  if (AnyOf(matrix.codes.values, is_nan) || AnyOf(matrix.scales.values, too_large)) {
+  const auto is_nan = [](uint8_t code) { return (code & 0x7f) == 0x7f; };
+  if ((!is_fp4 && std::any_of(codes.begin(), codes.end(), is_nan)) ||
+      std::any_of(scales.begin(), scales.end(), too_large)) {
     NotFinite(name);
   }
-  return matrix;
 }
 
 std::vector<int32_t> TensorReader::ExpertIds(absl::string_view name) const {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,7 @@ class TensorReader {
       : checkpoint_(checkpoint), prefix_(std::move(prefix)), problems_(problems) {}
 
   TensorReader Under(absl::string_view prefix) const;
+  TensorReader Reporting(Problems& problems) const;  // the same tensors, complaints elsewhere
   const ModelConfig& config() const { return checkpoint_.config(); }
 
   std::vector<float> Vector(absl::string_view name) const;  // a BF16 or F32 tensor as FP32
@@ -52,11 +55,16 @@ class TensorReader {
   HostMatrix<float> F32(absl::string_view name) const;
   HostMatrix<BFloat16> Bf16(absl::string_view name) const;
   QuantizedMatrix Quantized(const std::string& name) const;  // name.weight and name.scale
+  // The same into memory of exactly that size. Thread-safe but for `problems`.
+  void ReadQuantized(const std::string& name, std::span<std::byte> codes,
+                     std::span<std::byte> scales) const;
   std::vector<int32_t> ExpertIds(absl::string_view name) const;
 
  private:
   const TensorView& Tensor(absl::string_view name) const;
   void NotFinite(absl::string_view name) const;
+  void CheckQuantized(const std::string& name, bool is_fp4, std::span<const uint8_t> codes,
+                      std::span<const uint8_t> scales) const;
 
   const Checkpoint& checkpoint_;
   const std::string prefix_;

@@ -30,6 +30,13 @@ int DeviceCount() {
 
 void UseDevice(int index) { CheckCuda(cudaSetDevice(index), "cudaSetDevice"); }
 
+DeviceMemoryUse MemoryOfCurrentDevice() {
+  size_t free = 0;
+  size_t total = 0;
+  CheckCuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return {.free = static_cast<int64_t>(free), .total = static_cast<int64_t>(total)};
+}
+
 const DeviceInfo& CurrentDevice() {
   static std::mutex mutex;
   static std::map<int, DeviceInfo> known;
