@@ -12,8 +12,12 @@ help: ## this list
 deps: ## install missing packages (apt, as root or through sudo)
 	@deploy/local/install-deps.sh
 
+.PHONY: test-deps testable
+test-deps:
+	@deploy/local/install-deps.sh --tests
+
 # Python packages that tests use as oracles and clients, in a folder of their own.
-.venv/installed: tests/requirements.txt | deps
+.venv/installed: tests/requirements.txt | test-deps
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
@@ -21,8 +25,9 @@ deps: ## install missing packages (apt, as root or through sudo)
 $(BUILD)/build.ninja: | deps
 	cmake --preset release
 
-$(SANITIZED)/build.ninja: | deps
-	cmake --preset dev
+# Tests and benches are part of it only where their packages are.
+testable: test-deps
+	cmake --preset release
 
 build: $(BUILD)/build.ninja ## optimised binaries in build/release/bin
 	cmake --build $(BUILD) --target baton baton-router baton-prefill baton-decode
@@ -33,7 +38,7 @@ demo: build ## a cluster on this machine answers needle questions
 package: build ## build/baton.tar.gz: binaries, their libraries, configurations, the small model
 	deploy/package.sh $(BUILD)/bin build/baton.tar.gz
 
-gpu: $(BUILD)/build.ninja ## what can only be tested on a machine with an NVIDIA GPU
+gpu: testable ## what can only be tested on a machine with an NVIDIA GPU
 	cmake --build $(BUILD) --target cuda_kernels_test cuda_engine_test baton-golden baton-router baton-prefill baton-decode
 	ctest --test-dir $(BUILD) -L gpu --output-on-failure
 	$(BUILD)/bin/baton-golden --model models/needle-17m tests/golden/needle-17m.safetensors --device cuda
@@ -48,7 +53,7 @@ test: .venv/installed ## the whole suite; unit tests under AddressSanitizer and 
 	ctest --test-dir $(BUILD) -LE 'unit|gpu' -E NOT_BUILT --output-on-failure --progress
 	ctest --test-dir $(BUILD) -R '^layering' --output-on-failure --progress
 
-soak: $(BUILD)/build.ninja ## long randomised runs, ten minutes of each fuzz target among them
+soak: testable ## long randomised runs, ten minutes of each fuzz target among them
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) -C soak -L soak --output-on-failure
 	deploy/local/install-deps.sh clang-16 libclang-rt-16-dev
@@ -56,7 +61,7 @@ soak: $(BUILD)/build.ninja ## long randomised runs, ten minutes of each fuzz tar
 	cmake --build $(FUZZ) --target fuzz_targets
 	ctest --test-dir $(FUZZ) -C soak -L soak --output-on-failure -j 2
 
-bench: $(BUILD)/build.ninja ## benchmarks; prints, and writes nothing
+bench: testable ## benchmarks; prints, and writes nothing
 	cmake --build $(BUILD)
 	for bench in $(BUILD)/bin/*_bench; do $$bench || exit 1; done
 
@@ -64,7 +69,7 @@ format: ## clang-format every source
 	git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-14 -i
 
 lint: $(BUILD)/build.ninja ## clang-format and clang-tidy, as errors
-	deploy/local/install-deps.sh clang-tidy-16
+	deploy/local/install-deps.sh --tests clang-tidy-16
 	git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run -Werror
 	git ls-files '*.cc' ':!tests' | xargs -P 2 -n 4 clang-tidy-16 -p $(BUILD) --quiet
 

@@ -1,7 +1,16 @@
 #!/bin/sh
-# Installs what building and testing Baton needs on Debian 12 or Ubuntu 24.04, and the packages named
-# as arguments: as root, or through sudo. Does nothing when everything is there.
+# install-deps.sh [--tests] [PACKAGE...]
+# Installs what building Baton and running the demo needs on Debian 12 or Ubuntu 24.04, with --tests
+# what its tests and benches need too, and the packages named: as root, or through sudo. Does nothing
+# when everything is there.
 set -eu
+
+tests=""
+if [ "${1:-}" = --tests ]; then
+  tests="libgtest-dev libgmock-dev libbenchmark-dev clang-format-14 python3-venv
+    iproute2 nftables prometheus"
+  shift
+fi
 
 # Debian 12's default Boost is older than the coroutine support that the HTTP front end uses.
 case "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" in
@@ -12,9 +21,7 @@ esac
 packages="g++ cmake ninja-build make git pkg-config ccache
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev $boost nlohmann-json3-dev libpcre2-dev libspdlog-dev libyaml-cpp-dev
-  libcli11-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 python3 python3-venv curl iproute2 nftables prometheus $*"
+  libcli11-dev libssl-dev libcurl4-openssl-dev zlib1g-dev python3 curl $tests $*"
 
 missing=""
 for package in $packages; do
