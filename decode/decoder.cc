@@ -127,6 +127,7 @@ void Decoder::AskPeer(Request& request) {
   request.served.prefill = peer;
   const Id id = request.id;
   const uint64_t number = request.call_number = ++last_call_;
+  request.call_ended = false;
   const auto current = [this, id, number](std::function<void(Request&)> event) {
     PostFor(id, [number, event = std::move(event)](Request& asked) {
       if (asked.call_number == number) event(asked);
@@ -150,6 +151,7 @@ void Decoder::AskPeer(Request& request) {
   events.on_end = [this, current, number, pass = request.pass](absl::Status status) {
     loop_.Post([this, number] { closing_calls_.erase(number); });
     current([this, status = std::move(status)](Request& asked) {
+      asked.call_ended = true;
       if (asked.state.phase() == Phase::kPrefilling && !asked.state.accepted()) {
         OnRefused(asked, status);
       } else {
@@ -290,7 +292,7 @@ void Decoder::End(Request& request) {
   if (!status.ok()) {
     if (request.state.landing_open()) receiver_.Abort(request.attempt, status);
     if (request.call != nullptr) request.call->Cancel();
-  } else if (request.call != nullptr) {
+  } else if (request.call != nullptr && !request.call_ended) {
     closing_calls_[request.call_number] = {.call = request.call, .since = clock_.Now()};
   }
   Release(request);

@@ -118,6 +118,7 @@ class Decoder final : public engine::EngineClient {
     std::optional<std::string> assigned;  // prefill worker whose quota it takes
     std::shared_ptr<PrefillCall> call;
     uint64_t call_number = 0;  // events of earlier calls mean nothing
+    bool call_ended = false;   // on_end of the present one has come
     Incarnation sender = 0;
     std::optional<PrefillDone> prefilled;
     std::unique_ptr<engine::Sequence> sequence;

@@ -444,6 +444,21 @@ TEST_F(DecoderTest, StopCutsOffAPrefillWorkerThatDoesNotEndACompleteHandOff) {
   EXPECT_TRUE(call->cancelled);
 }
 
+TEST_F(DecoderTest, ACallThatHasEndedIsForgotten) {
+  const auto call = Land();
+  call->events.on_finished({.first_token = 42});
+  call->End(absl::OkStatus());
+  WaitFor([&] { return receiver_.aborted(); });
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  clock_.Advance(std::chrono::seconds(1));
+  decoder_->Tick();
+  clock_.Advance(std::chrono::seconds(11));
+  decoder_->Tick();
+  EXPECT_TRUE(decoder_->Drain(kPatience));
+  EXPECT_FALSE(call->cancelled);
+}
+
 TEST_F(DecoderTest, NobodyWaitsForever) {
   Submit({{"p:1", 1}});
   client_.call(0)->events.on_accepted(1);
