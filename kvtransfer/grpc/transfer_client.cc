@@ -1,5 +1,6 @@
 #include "kvtransfer/grpc/transfer_client.h"
 
+#include <algorithm>
 #include <deque>
 #include <iterator>
 #include <string>
@@ -64,7 +65,7 @@ class Streams : public std::enable_shared_from_this<Streams> {
  public:
   CompletionQueue& completions() { return completions_; }
 
-  // The endpoint's stream with `sent` added to it, opened if there is none.
+  // The stream of the endpoint that has least to do, with `sent` added to it.
   std::shared_ptr<Stream> Add(const std::string& endpoint, Stream::Sent sent);
   void Cancel(uint64_t post);
   // Ends every stream and waits until gRPC calls nothing of this any more.
@@ -73,22 +74,28 @@ class Streams : public std::enable_shared_from_this<Streams> {
  private:
   std::shared_ptr<Stream> OpenLocked(const std::string& endpoint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // No further post goes there.
+  void ForgetLocked(const Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnAnswer(Stream& stream, v1::PushResponse response);
   void OnDone(Stream& stream, const absl::Status& status);
 
   CompletionQueue completions_;
   Mutex mutex_;
   CondVar all_done_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Stream>> by_endpoint_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::vector<std::shared_ptr<Stream>>> by_endpoint_
+      ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_post_ ABSL_GUARDED_BY(mutex_);
   int live_ ABSL_GUARDED_BY(mutex_) = 0;  // streams whose OnDone is still to come
 };
 
 std::shared_ptr<Stream> Streams::Add(const std::string& endpoint, Stream::Sent sent) {
   MutexLock lock(mutex_);
-  const auto it = by_endpoint_.find(endpoint);
-  const std::shared_ptr<Stream> stream =
-      it == by_endpoint_.end() ? OpenLocked(endpoint) : it->second;
+  std::vector<std::shared_ptr<Stream>>& open = by_endpoint_[endpoint];
+  const auto least = std::ranges::min_element(
+      open, {}, [](const std::shared_ptr<Stream>& stream) { return stream->unanswered.size(); });
+  const bool another =
+      least == open.end() || (open.size() < kStreamsPerPeer && !(*least)->unanswered.empty());
+  const std::shared_ptr<Stream> stream = another ? OpenLocked(endpoint) : *least;
   stream->unanswered.push_back(sent);
   const bool added = by_post_.try_emplace(sent.post, stream).second;
   BATON_CHECK(added) << "post " << sent.post << " is outstanding";
@@ -111,9 +118,17 @@ std::shared_ptr<Stream> Streams::OpenLocked(const std::string& endpoint) {
   stream->call->Start([&stub](grpc::ClientContext* context, auto* reactor) {
     stub.PrepareBidiStreamingCall(context, kPush, grpc::StubOptions(), reactor);
   });
-  by_endpoint_[endpoint] = stream;
+  by_endpoint_[endpoint].push_back(stream);
   ++live_;
   return stream;
+}
+
+void Streams::ForgetLocked(const Stream& stream) {
+  const auto it = by_endpoint_.find(stream.endpoint);
+  if (it == by_endpoint_.end()) return;
+  std::erase_if(it->second,
+                [&](const std::shared_ptr<Stream>& open) { return open.get() == &stream; });
+  if (it->second.empty()) by_endpoint_.erase(it);
 }
 
 void Streams::OnAnswer(Stream& stream, v1::PushResponse response) {
@@ -143,8 +158,7 @@ void Streams::OnDone(Stream& stream, const absl::Status& status) {
     stream.done = true;
     failed = std::exchange(stream.unanswered, {});
     for (const Stream::Sent& sent : failed) by_post_.erase(sent.post);
-    const auto it = by_endpoint_.find(stream.endpoint);
-    if (it != by_endpoint_.end() && it->second.get() == &stream) by_endpoint_.erase(it);
+    ForgetLocked(stream);
   }
   const absl::Status failure = absl::UnavailableError(
       absl::StrCat("stream to ", stream.endpoint, " ended: ", status.ToString()));
@@ -160,12 +174,8 @@ void Streams::Cancel(uint64_t post) {
     MutexLock lock(mutex_);
     const auto it = by_post_.find(post);
     if (it == by_post_.end()) return;
-    Stream& stream = *it->second;
-    call = stream.call;
-    const auto current = by_endpoint_.find(stream.endpoint);
-    if (current != by_endpoint_.end() && current->second.get() == &stream) {
-      by_endpoint_.erase(current);  // the next post opens another
-    }
+    call = it->second->call;
+    ForgetLocked(*it->second);
   }
   call->Cancel();
 }
@@ -174,7 +184,9 @@ void Streams::Close() {
   std::vector<std::shared_ptr<PushCall>> calls;
   {
     MutexLock lock(mutex_);
-    for (const auto& [endpoint, stream] : by_endpoint_) calls.push_back(stream->call);
+    for (const auto& [endpoint, open] : by_endpoint_) {
+      for (const std::shared_ptr<Stream>& stream : open) calls.push_back(stream->call);
+    }
   }
   for (const auto& call : calls) call->Cancel();
   {
