@@ -1,6 +1,6 @@
 # `make demo` and `make test` do all set-up themselves on Debian 12 and Ubuntu 24.04.
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo package gpu test soak bench format lint clean
+.PHONY: help deps build demo package gpu test recall soak bench format lint clean
 
 BUILD := build/release
 SANITIZED := build/dev
@@ -30,7 +30,7 @@ testable: test-deps
 	cmake --preset release
 
 build: $(BUILD)/build.ninja ## optimised binaries in build/release/bin
-	cmake --build $(BUILD) --target baton baton-router baton-prefill baton-decode
+	cmake --build $(BUILD) --target baton baton-router baton-prefill baton-decode baton-recall
 
 demo: build ## a cluster on this machine answers needle questions
 	python3 deploy/local/demo.py --binaries $(BUILD)/bin
@@ -60,6 +60,11 @@ soak: testable ## long randomised runs, ten minutes of each fuzz target among th
 	cmake --preset fuzz
 	cmake --build $(FUZZ) --target fuzz_targets
 	ctest --test-dir $(FUZZ) -C soak -L soak --output-on-failure -j 2
+
+# Builds with a fault in the index or the hand-off stand beside the real one; that they lose needles is no failure.
+recall: build ## the report on recall in cli/needle/report: needles through clusters and through faulty builds
+	cmake --build $(BUILD) --target recall_mutants
+	tests/engine/recall/report.sh $(BUILD)/bin cli/needle/report
 
 bench: testable ## benchmarks; prints, and writes nothing
 	cmake --build $(BUILD)

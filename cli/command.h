@@ -47,6 +47,7 @@ CLI::Validator InRange(Value low, Value high) {
 
 // Each adds itself below `app`.
 Command AddImportPrompts(CLI::App& app);
+Command AddNeedle(CLI::App& app);
 Command AddUp(CLI::App& app);
 Command AddChat(CLI::App& app);
 Command AddTop(CLI::App& app);

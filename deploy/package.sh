@@ -9,7 +9,7 @@ source=$1
 archive=$2
 shift 2
 binaries=("$@")
-[ ${#binaries[@]} -gt 0 ] || binaries=(baton baton-router baton-prefill baton-decode)
+[ ${#binaries[@]} -gt 0 ] || binaries=(baton baton-router baton-prefill baton-decode baton-recall)
 
 # Every Linux of the last years has these, and newer ones serve older binaries; or the CUDA image has them.
 provided='^(linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda|cudart|cublas|cublasLt|nccl)\.so)'

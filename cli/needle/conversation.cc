@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace baton::cli {
 namespace {
@@ -79,7 +78,7 @@ int64_t Aligned(int64_t at, const Cell& cell) {
 }
 
 struct Text {
-  std::string text;
+  std::string text;            // with the first question
   size_t sentence_offset = 0;  // of the needle's sentence, in bytes
 };
 
@@ -96,8 +95,12 @@ class Builder {
   absl::StatusOr<Text> Build(int64_t shift) {
     Haystack haystack(cell_.seed + 1);
     Filler filler(haystack, meter_);
-    const std::string question = absl::StrCat("\n\n", needles_[0].needle.Question());
-    const int64_t room = cell_.tokens - kTokensBefore - kTokensAfter - meter_.Count(question);
+    const std::string question = absl::StrCat("\n\n", FirstAsked().Question());
+    // An empty line may be one token with the full stop before it.
+    const std::string& before = Haystack::Refrains()[0];
+    const int64_t question_cost =
+        meter_.Count(absl::StrCat(before, question)) - meter_.Count(before);
+    const int64_t room = cell_.tokens - kTokensBefore - kTokensAfter - question_cost;
     std::vector<Placed> order = Order(room);
     std::vector<std::string> sentences;
     int64_t position = 0;
@@ -106,13 +109,14 @@ class Builder {
       const int64_t cost = Cost(placed.needle);
       const int64_t latest = room - Remaining(order, placed) - cost;
       int64_t at = std::min(std::max(placed.at, position), latest);
-      if (placed.is_asked_last) at = Place(at + kTokensBefore, position, filler) - kTokensBefore;
-      if (at < position) return TooShort();
-      const int64_t gap = filler.Fillable(at - position + (position == 0 ? shift : 0));
+      const int64_t extra = position == 0 ? shift : 0;
+      if (placed.is_asked_last) at = Place(at, position - extra, filler);
+      if (at < position - extra) return TooShort();
+      const int64_t gap = filler.Fillable(at - position + extra);
       filler.Fill(gap, sentences);
       if (placed.is_asked_last) needle_index = sentences.size();
       sentences.push_back(placed.needle.Sentence());
-      position = (position == 0 ? gap - shift : position + gap) + cost;
+      position += gap - extra + cost;
     }
     if (position > room) return TooShort();
     filler.Fill(filler.Fillable(room - position), sentences);
@@ -126,6 +130,7 @@ class Builder {
     return text;
   }
 
+  const Needle& FirstAsked() const { return needles_[cell_.turns > 1 ? 1 : 0].needle; }
   const std::vector<Placed>& needles() const { return needles_; }
 
  private:
@@ -156,20 +161,20 @@ class Builder {
     return tokens;
   }
 
-  // A position of the right residue, from `at` on or, near the end, before it, up to which the gap
-  // can be filled.
-  int64_t Place(int64_t at, int64_t position, const Filler& filler) const {
+  // A place near `at` of the right residue up to which the gap from `begin` can be filled: before
+  // it, or if there is none after it.
+  int64_t Place(int64_t at, int64_t begin, const Filler& filler) const {
     const int64_t step = std::max(cell_.modulus, 1);
-    const auto fits = [&](int64_t candidate) {
-      const int64_t gap = candidate - kTokensBefore - position;
-      return gap >= 0 && filler.Fillable(gap) == gap;
+    const auto fits = [&](int64_t place) {
+      return place >= begin && filler.Fillable(place - begin) == place - begin;
     };
-    int64_t candidate = Aligned(at, cell_) - step;
-    while (candidate >= kTokensBefore + position && !fits(candidate)) candidate -= step;
-    if (candidate >= kTokensBefore + position) return candidate;
-    candidate = Aligned(at, cell_);
-    while (!fits(candidate)) candidate += step;
-    return candidate;
+    const int64_t aligned = Aligned(at + kTokensBefore, cell_) - kTokensBefore;
+    for (int64_t place = aligned; place >= begin; place -= step) {
+      if (fits(place)) return place;
+    }
+    int64_t place = aligned + step;
+    while (!fits(place)) place += step;
+    return place;
   }
 
   absl::Status TooShort() const {
@@ -196,30 +201,30 @@ int64_t TextMeter::Count(absl::string_view text) const {
 
 absl::StatusOr<Conversation> MakeConversation(const Cell& cell, const TextMeter& meter) {
   Builder builder(cell, meter);
-  // The first sentence is spelt without a space before it, which may cost another number of tokens.
   absl::StatusOr<Text> text = builder.Build(0);
+  // The first sentence is spelt without a space before it, which may cost another number of tokens.
+  constexpr int kAttempts = 6;
+  int64_t shift = 0;
+  for (int attempt = 0; attempt < kAttempts && text.ok() && meter.exact(); ++attempt) {
+    const int64_t missing = cell.tokens - kTokensBefore - kTokensAfter - meter.Count(text->text);
+    if (missing == 0) break;
+    shift += missing;
+    text = builder.Build(shift);
+  }
   if (!text.ok()) return text.status();
   const Needle& needle = builder.needles()[0].needle;
-  if (meter.exact()) {
-    const int64_t wanted = cell.tokens - kTokensBefore - kTokensAfter;
-    const int64_t shift = wanted - meter.Count(text->text);
-    if (shift != 0) text = builder.Build(shift);
-    if (!text.ok()) return text.status();
-  }
   Conversation conversation;
-  const auto turns = static_cast<size_t>(cell.turns);
-  for (size_t turn = 1; turn < turns; ++turn) {
+  for (int turn = 1; turn < cell.turns; ++turn) {
     const Needle& other = builder.needles()[turn].needle;
     conversation.turns.push_back({other.Question(), other.passphrase});
   }
   conversation.turns.push_back({needle.Question(), needle.passphrase});
-  const std::string question = absl::StrCat("\n\n", needle.Question());
-  const std::string body = text->text.substr(0, text->text.size() - question.size());
-  conversation.turns[0].text = absl::StrCat(body, "\n\n", conversation.turns[0].text);
+  conversation.turns[0].text = text->text;
   if (meter.exact()) {
     // What stands before a space is encoded by itself.
     const size_t end = text->sentence_offset;
-    const absl::string_view before = absl::string_view(body).substr(0, end == 0 ? 0 : end - 1);
+    const absl::string_view before =
+        absl::string_view(text->text).substr(0, end == 0 ? 0 : end - 1);
     const std::string space = end == 0 ? "" : " ";
     const int64_t begin = kTokensBefore + meter.Count(before);
     conversation.sentence_begin = begin;

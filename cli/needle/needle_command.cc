@@ -129,9 +129,9 @@ class Needles {
     }
     const Interrupts interrupts({SIGINT});
     BATON_RETURN_IF_ERROR(MakeLogFolder());
-    const absl::Cleanup forget_logs = [this] {
+    const absl::Cleanup forget_logs = [this] {  // errors quote their ends
       std::error_code ignored;
-      if (!failed_) fs::remove_all(logs_, ignored);
+      fs::remove_all(logs_, ignored);
     };
     const TextMeter meter(tokenizer_ ? &*tokenizer_ : nullptr);
     const std::vector<SubjectSpec> specs = Specs();
@@ -143,12 +143,7 @@ class Needles {
                                .cancelled = Interrupts::Pending};
     for (const SubjectSpec& spec : specs) {
       progress.Update(done);
-      absl::StatusOr<SubjectResult> result = RunSubject(spec, *cells, runner);
-      if (!result.ok()) {
-        failed_ = true;
-        return result.status();
-      }
-      results_.push_back(*std::move(result));
+      BATON_ASSIGN_OR_RETURN(results_.emplace_back(), RunSubject(spec, *cells, runner));
     }
     progress.Clear();
     BATON_RETURN_IF_ERROR(Write());
@@ -307,7 +302,6 @@ class Needles {
   const NeedleOptions& options_;
   std::optional<router::Tokenizer> tokenizer_;
   fs::path logs_;
-  bool failed_ = false;
   std::vector<SubjectResult> results_;
 };
 

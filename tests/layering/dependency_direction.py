@@ -14,6 +14,7 @@ MAY_INCLUDE = {
     "kvtransfer": ["kernels", "common", "common/base"],
     "kvtransfer/grpc": ["kvtransfer", "kernels", "common", "common/base", "common/rpc", "baton/v1"],
     "cli": ["common", "common/base", "common/rpc", "baton/v1"],
+    "cli/needle": ["cli", "router/tokenizer", "router/chat", "common", "common/base"],
     "router": ["common", "common/base", "common/rpc", "baton/v1"],
     "router/tokenizer": ["common", "common/base"],
     "router/chat": ["router/tokenizer", "common", "common/base"],
