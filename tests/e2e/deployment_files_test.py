@@ -1,5 +1,6 @@
 """Everything under deploy/ is read by the program it is written for, or by a checker of its kind."""
 
+import json
 import os
 import pathlib
 import re
@@ -79,6 +80,32 @@ class DeploymentFiles(unittest.TestCase):
             self.assertRegex(manifest, rf"kind: Service\nmetadata:\n  name: baton-{role}\n")
             self.assertIn("clusterIP: None", manifest)
             self.assertIn("kind: Deployment", manifest)
+
+    def test_ports_are_the_same_wherever_they_stand(self):
+        for role in ROLES:
+            shipped = (DEPLOY / f"configs/{role}.yaml").read_text()
+            embedded = embedded_config(DEPLOY / f"k8s/{role}.yaml", f"{role}.yaml")
+            ports = [re.findall(r"^[a-z_-]*listen: \"?0\.0\.0\.0:(\d+)", text, re.M)
+                     for text in (shipped, embedded)]
+            self.assertEqual(ports[0], ports[1], role)
+
+    def test_kubernetes_workers_on_gpus_are_those_of_the_base_with_a_device(self):
+        for role in ("prefill", "decode"):
+            base = (DEPLOY / f"k8s/{role}.yaml").read_text()
+            patch = (DEPLOY / f"k8s-gpu/{role}.yaml").read_text()
+            command = re.search(r"args: (\[.*\])", base)[1]
+            lines = re.search(r"args:\n((?: +- .*\n)+)", patch)[1].split("\n")
+            arguments = [line.strip().removeprefix("- ") for line in lines if line]
+            self.assertEqual(arguments, [*json.loads(command), "--device=cuda"])
+            self.assertIn("nvidia.com/gpu: 1", patch)
+
+    @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
+    def test_kubernetes_takes_the_patches_for_gpus(self):
+        rendered = subprocess.run(["kubectl", "kustomize", DEPLOY / "k8s-gpu"],
+                                  capture_output=True, text=True)
+        self.assertEqual(rendered.returncode, 0, rendered.stderr)
+        self.assertEqual(rendered.stdout.count("nvidia.com/gpu: 1"), 2)
+        self.assertEqual(rendered.stdout.count("- --device=cuda"), 2)
 
     @unittest.skipUnless((TOOLS / "hadolint").exists(), "see tests/requirements.txt")
     def test_container_file_passes_the_linter(self):
