@@ -84,9 +84,10 @@ struct ConfigParser::Impl {
     return absl::OkStatus();
   }
 
-  std::vector<std::string> Describe() const {
+  std::vector<std::string> Describe(bool changed_only) const {
     std::vector<std::string> lines;
     for (const auto& option : options) {
+      if (changed_only && !option->changed()) continue;
       lines.push_back(absl::StrCat(option->name(), " = ", option->Text()));
     }
     return lines;
@@ -181,7 +182,7 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   BATON_RETURN_IF_ERROR(ApplyFlags(flags));
   BATON_RETURN_IF_ERROR(CheckRequired());
   if (!check_only) return ParseOutcome::kRun;
-  for (const std::string& line : Describe()) std::cout << line << "\n";
+  for (const std::string& line : Describe(/*changed_only=*/false)) std::cout << line << "\n";
   return ParseOutcome::kExit;
 }
 
@@ -286,6 +287,7 @@ absl::Status ConfigParser::ParseFile(const std::string& path) {
   return impl_->CheckRequired();
 }
 
-std::vector<std::string> ConfigParser::Describe() const { return impl_->Describe(); }
+std::vector<std::string> ConfigParser::Describe() const { return impl_->Describe(false); }
+std::vector<std::string> ConfigParser::DescribeChanged() const { return impl_->Describe(true); }
 
 }  // namespace baton

@@ -66,8 +66,10 @@ class ConfigParser {
   // For tests of configuration files: parses FILE as if by --config, with no flags.
   absl::Status ParseFile(const std::string& path);
 
-  // "name = value" lines of every option as parsed, for the start-up log.
+  // "name = value" of every option as parsed.
   std::vector<std::string> Describe() const;
+  // Of those alone whose value is not the default: what a start-up log needs.
+  std::vector<std::string> DescribeChanged() const;
 
  private:
   struct Impl;

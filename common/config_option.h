@@ -51,6 +51,7 @@ class BoundOption final : public ConfigOption {
   bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(field_); }
   bool is_switch() const { return std::holds_alternative<bool*>(field_); }
   bool missing() const { return required_ && !assigned_; }
+  bool changed() const { return Text() != default_; }
 
  private:
   absl::Status AssignTo(std::string* field, const std::string& text) const;

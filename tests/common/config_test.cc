@@ -318,6 +318,11 @@ TEST_F(ConfigTest, CheckConfigPrintsWhatFlagsAndFileAmountTo) {
   EXPECT_THAT(Parse({"--check-config", "--page-tokens=1"}), StatusIs(kInvalid));
 }
 
+TEST_F(ConfigTest, DescribeChangedLeavesOutWhatIsAsByDefault) {
+  ASSERT_THAT(Parse({"--page-tokens=128", "--peers=a:1,b:2"}), IsOk());
+  EXPECT_THAT(parser_.DescribeChanged(), ElementsAre("peers = a:1,b:2", "page-tokens = 128"));
+}
+
 TEST_F(ConfigTest, DescribeShowsTheParsedValues) {
   ASSERT_THAT(Parse({"--page-tokens=128", "--peers=a:1,b:2", "--grace=90"}), IsOk());
   EXPECT_THAT(parser_.Describe(),

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_join.h"
+#include "common/config.h"
+#include "common/log.h"
+#include "common/shutdown_signal.h"
+#include "common/status_macros.h"
+#include "spdlog/spdlog.h"
+
+// main() of a server: configure, start, say where, run until SIGTERM or SIGINT, drain. A Server has
+// Config, Start(config) and ListeningLine().
+
+namespace baton {
+
+template <typename Server>
+struct Program {
+  using Config = typename Server::Config;
+  std::string role;  // the binary is baton-<role>
+  std::string description;
+  void (*bind)(Config&, ConfigParser&) = nullptr;
+  const std::string& (*log_level)(const Config&) = nullptr;
+  // After the signal: until nothing runs any more, or may.
+  void (*drain)(Server&, const Config&) = nullptr;
+};
+
+template <typename Server>
+absl::Status RunProgram(const Program<Server>& program, int argc, const char* const* argv) {
+  typename Server::Config config;
+  ConfigParser parser("baton-" + program.role, program.description);
+  program.bind(config, parser);
+  BATON_ASSIGN_OR_RETURN(const ParseOutcome outcome, parser.Parse(argc, argv));
+  if (outcome == ParseOutcome::kExit) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(InitLogging(program.role, program.log_level(config)));
+  spdlog::info("settings: {}", absl::StrJoin(parser.DescribeChanged(), ", "));
+  for (const std::string& line : parser.Describe()) spdlog::debug("setting: {}", line);
+
+  ShutdownSignal shutdown;  // before any thread
+  BATON_ASSIGN_OR_RETURN(const auto server, Server::Start(config));
+  std::printf("%s\n", server->ListeningLine().c_str());
+  std::fflush(stdout);
+
+  spdlog::info("signal {}: draining", shutdown.Wait());
+  program.drain(*server, config);
+  return absl::OkStatus();
+}
+
+template <typename Server>
+int ProgramMain(const Program<Server>& program, int argc, const char* const* argv) {
+  const absl::Status status = RunProgram(program, argc, argv);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton-%s: %s\n", program.role.c_str(),
+               std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace baton
