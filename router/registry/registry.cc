@@ -23,8 +23,11 @@ void LogTransitions(const Snapshot& before, const Snapshot& after) {
       spdlog::info("{} worker {} is ready, incarnation {:016x}", WorkerRoleName(is.role), is.target,
                    is.id.incarnation);
     } else if (!is.ready && was->not_ready_reason != is.not_ready_reason) {
-      spdlog::warn("{} worker {} is not ready: {}", WorkerRoleName(is.role), is.target,
-                   is.not_ready_reason);
+      // Who has never answered may still be starting, which is nothing to warn of.
+      const bool known = is.id.incarnation != 0;
+      spdlog::log(known ? spdlog::level::warn : spdlog::level::info,
+                  "{} worker {} is not ready{}: {}", WorkerRoleName(is.role), is.target,
+                  known ? "" : " yet", is.not_ready_reason);
     }
     if (was != nullptr && is.ready && was->mismatch != is.mismatch) {
       if (is.mismatch.empty()) {
