@@ -1,9 +1,10 @@
-"""Needle requests under random faults and with clients that leave: every answer that comes equals
-that of a run without faults, and afterwards no worker has lost a page. BATON_SOAK_REQUESTS sets how
-many (1,000); BATON_SOAK_SEED what happens (1)."""
+"""Needle requests and their second turns under random faults and with clients that leave: every
+answer that comes equals that of a run without faults and without a prefix cache, and afterwards no
+worker has lost a page. BATON_SOAK_REQUESTS sets how many (1,000); BATON_SOAK_SEED what happens (1)."""
 
 import collections
 import concurrent.futures
+import dataclasses
 import os
 import random
 import time
@@ -15,7 +16,12 @@ from worker_death_test import CASES, RoleCluster, Stream, complete, metrics, wai
 
 REQUESTS = int(os.environ.get("BATON_SOAK_REQUESTS", "1000"))
 SEED = int(os.environ.get("BATON_SOAK_SEED", "1"))
-PROMPTS = [case for case in CASES.values() if len(case.prompt) < 4000]
+FIRST_TURNS = [case for case in CASES.values() if len(case.prompt) < 4000]
+# The answer and the end of the text once more: begins in the prefix caches where the first turn was.
+SECOND_TURNS = [dataclasses.replace(case, name=f"{case.name}, second turn",
+                                    prompt=[*case.prompt, *case.tokens, *case.prompt[-40:]])
+                for case in FIRST_TURNS]
+PROMPTS = FIRST_TURNS + SECOND_TURNS
 
 PREFILL_PLAN = """
 seed: {seed}
@@ -32,7 +38,9 @@ control: {{delay: 0.05, cut: 0.005, drop: 0.0005, max-duration: 50ms}}
 
 class HandoffSoak(unittest.TestCase):
     def test_answers_survive(self):
-        with RoleCluster(prefill=1, decode=1) as cluster:
+        uncached = ["--prefix-cache=0"]
+        with RoleCluster(prefill=1, decode=1, prefill_flags=uncached,
+                         decode_flags=uncached) as cluster:
             expected = {case.name: complete(cluster.url, case)["choices"][0]["text"]
                         for case in PROMPTS}
         dice = random.Random(SEED)
@@ -72,10 +80,14 @@ class HandoffSoak(unittest.TestCase):
                 for name, value in metrics(process).items():
                     if name.startswith("baton_kv_frames_total"):
                         frames[name.split('"')[1]] += int(value)
-        print(f"\n{REQUESTS} requests in {seconds:.0f} s: {dict(outcomes)}; frames {dict(frames)}")
+            hits = sum(metrics(process)["baton_prefix_cache_hits_total"]
+                       for process in cluster.workers())
+        print(f"\n{REQUESTS} requests in {seconds:.0f} s: {dict(outcomes)}; frames {dict(frames)}; "
+              f"{hits:.0f} began in a prefix cache")
         right = sum(n for outcome, n in outcomes.items() if outcome.startswith("right"))
         self.assertGreater(right, REQUESTS * 0.6)
         self.assertGreater(frames["corrupt"], 0)
+        self.assertGreater(hits, REQUESTS * 0.2)
 
 
 if __name__ == "__main__":
