@@ -38,7 +38,8 @@ absl::StatusOr<Prefiller::RunId> Prefiller::Admit(RunRequest request) {
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   auto run = std::make_unique<Run>();
   run->pass = gate_.TryEnter();
-  if (!run->pass) return absl::UnavailableError("the prefill worker is draining");
+  // Not UNAVAILABLE, which is what a worker that is gone looks like.
+  if (!run->pass) return absl::ResourceExhaustedError("the prefill worker is draining");
   run->entry = {.id = 0,
                 .decode_worker = request.decode_address,
                 .tokens = tokens,

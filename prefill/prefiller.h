@@ -75,7 +75,7 @@ class Prefiller final : public engine::EngineClient {
   // Drain first, or call Stop: no attempt may be left.
   ~Prefiller() override;
 
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE while draining, or what
+  // RESOURCE_EXHAUSTED when the queue is full and while draining, or what
   // Engine::CheckRequest says; the stream is not used then.
   absl::StatusOr<RunId> Submit(RunRequest request);
   void Grant(RunId run, const kvtransfer::Held& held, std::string transport);

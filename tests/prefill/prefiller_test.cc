@@ -227,6 +227,18 @@ TEST_F(PrefillerTest, ARefusedAttemptIsCounted) {
   EXPECT_EQ(metrics_.requests[Outcome::kInvalid].Value(), 1);
 }
 
+// UNAVAILABLE would look like a worker that is gone, which costs its request the one retry there is
+// after a crash.
+TEST_F(PrefillerTest, ADrainingWorkerRefusesLikeOneThatIsFull) {
+  EXPECT_TRUE(prefiller_->Drain(kPatience));
+  RunRequest request;
+  request.prompt = std::vector<int32_t>(100, 20);
+  request.sampling.temperature = 0;
+  request.stream = stream_;
+  EXPECT_THAT(prefiller_->Submit(std::move(request)).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("draining")));
+}
+
 TEST_F(PrefillerTest, FramesAreCountedOnceAsTheReceiverAnsweredThem) {
   Tick();
   Tick();

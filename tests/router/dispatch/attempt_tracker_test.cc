@@ -77,6 +77,17 @@ TEST(AttemptTrackerTest, ARollingRestartIsNoRowOfCrashes) {
   }
 }
 
+TEST(AttemptTrackerTest, PrefillWorkersThatDrainAreNoCrashes) {
+  AttemptTracker tracker(4);
+  for (int i = 0; i < 3; ++i) {
+    tracker.Begin(kDecode);
+    const AttemptTracker::Decision decision = tracker.OnFailure(
+        Failure(absl::StatusCode::kResourceExhausted, FailedLeg::kPrefill, kPrefill));
+    EXPECT_TRUE(decision.retry);
+    EXPECT_FALSE(decision.cool_down);
+  }
+}
+
 TEST(AttemptTrackerTest, BlamesTheWorkerThatTheDetailNames) {
   AttemptTracker tracker(2);
   tracker.Begin(kDecode);
