@@ -89,6 +89,16 @@ void Decoder::Cancel(Id id, absl::Status why) {
   });
 }
 
+void Decoder::Finish(const AttemptId& attempt) {
+  loop_.Post([this, attempt] {
+    for (const auto& [id, request] : requests_) {
+      if (request->attempt != attempt) continue;
+      Apply(*request, request->state.OnEnd(absl::OkStatus()));
+      return;
+    }
+  });
+}
+
 // A short rest of a prompt that is cached here is not worth a hand-off. What is cached now may be
 // gone when it begins: nothing is pinned for a request that waits.
 void Decoder::StayLocalIfShort(Request& request) {

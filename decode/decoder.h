@@ -91,6 +91,8 @@ class Decoder final : public engine::EngineClient {
   absl::StatusOr<Id> Submit(GenerateRequest request);
   // Unknown requests: no effect.
   void Cancel(Id id, absl::Status why);
+  // The client has its whole answer: the request ends as finished.
+  void Finish(const AttemptId& attempt);
   // Deadlines are looked at when this is called.
   void Tick();
 

@@ -135,4 +135,13 @@ grpc::ServerWriteReactor<v1::DecodeGenerateResponse>* DecodeService::Generate(
   return writer->reactor();
 }
 
+grpc::ServerUnaryReactor* DecodeService::Finish(grpc::CallbackServerContext* context,
+                                                const v1::DecodeFinishRequest* request,
+                                                v1::DecodeFinishResponse* /*response*/) {
+  decoder_.Finish(rpc::AttemptFromProto(request->attempt()));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
 }  // namespace baton::decode

@@ -7,7 +7,7 @@
 
 namespace baton::decode {
 
-// Decode.Generate on the wire: turns messages into calls of the Decoder and back.
+// Decode on the wire: turns messages into calls of the Decoder and back.
 class DecodeService final : public v1::Decode::CallbackService {
  public:
   // `decoder` outlives every call: shut the server down first. `self` says who this worker is.
@@ -16,6 +16,9 @@ class DecodeService final : public v1::Decode::CallbackService {
 
   grpc::ServerWriteReactor<v1::DecodeGenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::DecodeGenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
+                                   const v1::DecodeFinishRequest* request,
+                                   v1::DecodeFinishResponse* response) override;
 
  private:
   Decoder& decoder_;

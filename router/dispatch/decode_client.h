@@ -46,6 +46,9 @@ class DecodeCall {
   // Ends the call soon, with CANCELLED unless it has ended. Idempotent; any thread; does not call
   // the handler before it returns.
   virtual void Cancel() = 0;
+  // The answer is complete here although the worker would go on: it counts the request as finished.
+  // The call ends soon, with OK, or as by Cancel if the worker cannot be told. Once.
+  virtual void Finish() = 0;
 };
 
 class DecodeClient {

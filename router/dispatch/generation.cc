@@ -105,7 +105,7 @@ void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
   if (!message.token_ids.empty()) ObserveTokens(message.token_ids.size());
   PushTokens(message);
   if (text_->matched_stop().empty()) return;
-  call_->Cancel();
+  call_->Finish();
   EndOk();
 }
 

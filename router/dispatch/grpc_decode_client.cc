@@ -6,18 +6,40 @@
 #include "common/rpc/client_stream.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/status.h"
+#include "common/rpc/unary_call.h"
 
 namespace baton::router {
 namespace {
 
 using Stream = rpc::ServerStreamCall<v1::DecodeGenerateResponse>;
 
+// How long a worker may take to hear that an answer is complete.
+constexpr std::chrono::seconds kFinishTimeout{2};
+
 class Call final : public DecodeCall {
  public:
-  explicit Call(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  Call(const AttemptId& attempt, std::shared_ptr<v1::Decode::Stub> stub,
+       std::shared_ptr<Stream> stream)
+      : attempt_(attempt), stub_(std::move(stub)), stream_(std::move(stream)) {}
+
   void Cancel() override { stream_->Cancel(); }
 
+  void Finish() override {
+    v1::DecodeFinishRequest request;
+    *request.mutable_attempt() = rpc::AttemptToProto(attempt_);
+    rpc::CallUnary<v1::DecodeFinishResponse>(
+        kFinishTimeout,
+        [&](auto* context, auto* response, auto then) {
+          stub_->async()->Finish(context, &request, response, std::move(then));
+        },
+        [stream = stream_](const absl::StatusOr<v1::DecodeFinishResponse>& answer) {
+          if (!answer.ok()) stream->Cancel();
+        });
+  }
+
  private:
+  const AttemptId attempt_;
+  const std::shared_ptr<v1::Decode::Stub> stub_;
   const std::shared_ptr<Stream> stream_;
 };
 
@@ -114,7 +136,8 @@ void GrpcDecodeClient::OnCallDone() {
 std::shared_ptr<DecodeCall> GrpcDecodeClient::Generate(const std::string& target,
                                                        DecodeAttempt attempt,
                                                        std::shared_ptr<DecodeCallHandler> handler) {
-  const uint32_t number = attempt.id.attempt;
+  const AttemptId id = attempt.id;
+  const uint32_t number = id.attempt;
   auto stream = Stream::Create({.on_message =
                                     [handler, number](v1::DecodeGenerateResponse&& response) {
                                       handler->OnDecodeMessage(number, FromProto(response));
@@ -130,7 +153,7 @@ std::shared_ptr<DecodeCall> GrpcDecodeClient::Generate(const std::string& target
   stream->Start([&](grpc::ClientContext* context, auto* reactor) {
     stub->async()->Generate(context, &request, reactor);
   });
-  return std::make_shared<Call>(std::move(stream));
+  return std::make_shared<Call>(id, stub, std::move(stream));
 }
 
 }  // namespace baton::router

@@ -459,6 +459,17 @@ TEST_F(DecoderTest, ACallThatHasEndedIsForgotten) {
   EXPECT_FALSE(call->cancelled);
 }
 
+TEST_F(DecoderTest, AnAnswerThatTheRouterCutsShortIsAFinishedRequest) {
+  Ask({.max_tokens = 400});
+  WaitFor([&] { return !stream_->tokens().empty(); });
+  decoder_->Finish({.request = {1, 1}, .attempt = 2});  // nobody's
+  decoder_->Finish({.request = {1, 1}, .attempt = 1});
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_LT(stream_->tokens().size(), 400u);
+  EXPECT_EQ(metrics_.requests[Outcome::kOk].Value(), 1);
+  EXPECT_EQ(metrics_.requests[Outcome::kCancelled].Value(), 0);
+}
+
 TEST_F(DecoderTest, NobodyWaitsForever) {
   Submit({{"p:1", 1}});
   client_.call(0)->events.on_accepted(1);

@@ -25,10 +25,12 @@ class ScriptedClient final : public DecodeClient {
  public:
   struct Made : DecodeCall {
     void Cancel() override { cancelled = true; }
+    void Finish() override { finished = true; }
     std::string target;
     DecodeAttempt attempt;
     std::shared_ptr<DecodeCallHandler> handler;
     bool cancelled = false;
+    bool finished = false;
 
     void Say(std::vector<int32_t> ids, uint32_t completion_tokens,
              FinishReason reason = FinishReason::kNone,
@@ -318,19 +320,21 @@ TEST_F(GenerationTest, ARequestLongerThanAnyContextIsOutOfRange) {
   EXPECT_THAT(sink_->end.status, StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("100")));
 }
 
-TEST_F(GenerationTest, AStopStringCancelsTheWorkerAndCountsOnlyWhatIsShown) {
+TEST_F(GenerationTest, AStopStringTellsTheWorkerThatItIsDoneAndCountsOnlyWhatIsShown) {
   GenerationRequest request = Request(true);
   request.stop = {"."};
   Start(request);
   Call(0).Say({Token("The"), Token("."), Token("The"), Token("The")}, 4);
-  EXPECT_TRUE(Call(0).cancelled);
+  EXPECT_TRUE(Call(0).finished);
+  EXPECT_FALSE(Call(0).cancelled);
   EXPECT_EQ(sink_->ends, 1);
   EXPECT_EQ(sink_->end.finish_reason, FinishReason::kStop);
   EXPECT_EQ(sink_->end.matched_stop, ".");
   EXPECT_EQ(sink_->end.usage.completion_tokens, 2u);
   ASSERT_THAT(sink_->deltas, SizeIs(1));
   EXPECT_EQ(sink_->deltas[0].text, "The");
-  Call(0).End(absl::CancelledError("cancelled"));
+  Call(0).Say({Token("The")}, 5);
+  Call(0).End(absl::OkStatus());
   EXPECT_EQ(sink_->ends, 1);
 }
 
