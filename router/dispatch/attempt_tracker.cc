@@ -16,8 +16,15 @@ std::optional<RetryReason> Classify(const AttemptFailure& failure) {
                                                                          : RetryReason::kCrash;
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
-      // gRPC's words for a stream that was reset under it. A worker that says so itself means it.
-      return failure.detail ? std::nullopt : std::optional(RetryReason::kCrash);
+      // gRPC's words for a stream that was reset under it. A worker that says so of itself means
+      // it; what it says of a hand-off may be true of this pair alone.
+      if (!failure.detail) return RetryReason::kCrash;
+      [[fallthrough]];
+    case absl::StatusCode::kFailedPrecondition:
+      if (failure.detail && failure.detail->leg != FailedLeg::kDecode) {
+        return RetryReason::kTransient;
+      }
+      return std::nullopt;
     case absl::StatusCode::kResourceExhausted:
       return RetryReason::kBusy;
     case absl::StatusCode::kAborted:
@@ -46,16 +53,18 @@ AttemptTracker::Decision AttemptTracker::OnFailure(const AttemptFailure& failure
   decision.culprit = named ? failure.detail->peer : decode_;
   decision.cool_down = *reason == RetryReason::kCrash;
   if (*reason == RetryReason::kCrash) ++crashes_;
-  shunned_.push_back({decision.culprit, *reason});
+  const bool transient = *reason == RetryReason::kTransient;
+  shunned_.push_back({decision.culprit, transient ? Shun::kCulprits : Shun::kHopeless});
+  if (transient && decision.culprit != decode_) shunned_.push_back({decode_, Shun::kAllInvolved});
   decision.retry = !committed_ && attempts_ < static_cast<uint32_t>(max_attempts_) &&
                    crashes_ <= kMaxCrashRetries;
   return decision;
 }
 
-std::vector<WorkerId> AttemptTracker::Avoid(bool tolerant) const {
+std::vector<WorkerId> AttemptTracker::Avoid(Shun shun) const {
   std::vector<WorkerId> avoid;
   for (const Shunned& shunned : shunned_) {
-    if (!tolerant || shunned.reason != RetryReason::kTransient) avoid.push_back(shunned.id);
+    if (shunned.up_to >= shun) avoid.push_back(shunned.id);
   }
   return avoid;
 }

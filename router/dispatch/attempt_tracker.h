@@ -63,14 +63,18 @@ class AttemptTracker {
 
   uint32_t attempts() const { return attempts_; }
 
-  // Workers that this request failed on. A disturbed hand-off is no reason to shun a worker for
-  // good: with `tolerant` those are left out.
-  std::vector<WorkerId> Avoid(bool tolerant) const;
+  // Workers that this request failed on, from the strictest to the most tolerant view.
+  enum class Shun {
+    kAllInvolved,  // of a hand-off that failed, the decode worker too: either may be at fault
+    kCulprits,     // who was blamed
+    kHopeless,     // without those of a disturbed hand-off, which is no reason to shun for good
+  };
+  std::vector<WorkerId> Avoid(Shun shun) const;
 
  private:
   struct Shunned {
     WorkerId id;
-    RetryReason reason;
+    Shun up_to;  // the most tolerant view that still shuns it
   };
 
   const int max_attempts_;

@@ -35,18 +35,18 @@ void Generation::Cancel(absl::Status status) {
 }
 
 absl::StatusOr<Route> Generation::Choose(const Snapshot& snapshot) {
-  const std::vector<WorkerId> avoid = tracker_.Avoid(/*tolerant=*/false);
   RouteQuery query{.prompt_tokens = static_cast<uint32_t>(spec_.prompt_tokens->size()),
                    .prompt = *spec_.prompt_tokens,
                    .new_tokens = spec_.max_tokens.value_or(1),
                    .ticket = environment_->tickets++,
-                   .now = environment_->clock->Now(),
-                   .avoid = avoid};
-  absl::StatusOr<Route> route = ChooseRoute(snapshot, query, *environment_->scorer);
-  if (absl::IsUnavailable(route.status()) && !avoid.empty()) {
-    const std::vector<WorkerId> hopeless = tracker_.Avoid(/*tolerant=*/true);
-    query.avoid = hopeless;
+                   .now = environment_->clock->Now()};
+  using Shun = AttemptTracker::Shun;
+  absl::StatusOr<Route> route;
+  for (const Shun shun : {Shun::kAllInvolved, Shun::kCulprits, Shun::kHopeless}) {
+    const std::vector<WorkerId> avoid = tracker_.Avoid(shun);
+    query.avoid = avoid;
     route = ChooseRoute(snapshot, query, *environment_->scorer);
+    if (avoid.empty() || !absl::IsUnavailable(route.status())) break;
   }
   return route;
 }

@@ -275,17 +275,6 @@ class FaultMatrix(death.WorkerDeath):
             self.assertLess(known, within + SLACK_S)
             self.row(fault, outcome, known, cluster.workers())
 
-    def refused(self, fault: str, decode: str) -> None:
-        """A worker that breaks the protocol: asking again would not help, and the client hears so."""
-        with RoleCluster(prefill=1, decode=1, decode_flags=plan(decode)) as cluster:
-            started = time.monotonic()
-            error = self.error_of(lambda: complete(cluster.url, SHORT))
-            known = time.monotonic() - started
-            self.assertTrue(error.startswith("500"), error)
-            self.assertLess(known, DEAD_S + SLACK_S)
-            self.assert_answer(complete(cluster.url, SHORT), SHORT)
-            self.row(fault, "500 at once; the next request is served", known, cluster.workers())
-
     @long_part
     def test_connection_cut(self):
         self.broken("connection of frames cut", "right answer, second attempt", DEAD_S,
@@ -304,7 +293,8 @@ class FaultMatrix(death.WorkerDeath):
 
     @long_part
     def test_frame_rejected(self):
-        self.refused("a frame rejected by the decode worker", "frames: {at: [{n: 2, fault: fail}]}")
+        self.broken("a frame rejected by the decode worker", "right answer, second attempt", DEAD_S,
+                    decode="frames: {at: [{n: 2, fault: fail}]}")
 
     @long_part
     def test_control_stream_cut(self):
@@ -319,7 +309,8 @@ class FaultMatrix(death.WorkerDeath):
 
     @long_part
     def test_grant_twice(self):
-        self.refused("Grant twice", "control: {at: [{message: grant, fault: duplicate}]}")
+        self.broken("Grant twice", "right answer, second attempt", DEAD_S,
+                    decode="control: {at: [{message: grant, fault: duplicate}]}")
 
     def test_a_plan_is_refused_unless_allowed_and_unknown_keys_are_named(self):
         for flags, message in ((plan("frames: {drop: 1}")[1:], "--allow-faults"),

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using Shun = AttemptTracker::Shun;
 
 const WorkerId kDecode{"decode:1", 11};
 const WorkerId kPrefill{"prefill:1", 22};
@@ -96,7 +97,7 @@ TEST(AttemptTrackerTest, BlamesTheWorkerThatTheDetailNames) {
   EXPECT_TRUE(decision.retry);
   EXPECT_EQ(decision.leg, FailedLeg::kPrefill);
   EXPECT_EQ(decision.culprit, kPrefill);
-  EXPECT_THAT(tracker.Avoid(false), ElementsAre(kPrefill));
+  EXPECT_THAT(tracker.Avoid(Shun::kAllInvolved), ElementsAre(kPrefill));
 }
 
 TEST(AttemptTrackerTest, BlamesTheDecodeWorkerWhenTheDetailNamesNobody) {
@@ -106,6 +107,25 @@ TEST(AttemptTrackerTest, BlamesTheDecodeWorkerWhenTheDetailNamesNobody) {
       tracker.OnFailure(Failure(absl::StatusCode::kAborted, FailedLeg::kTransfer, {}));
   EXPECT_EQ(decision.culprit, kDecode);
   EXPECT_EQ(decision.leg, FailedLeg::kTransfer);
+}
+
+// A frame that was rejected, records that do not fit, a hand-off that ended too early: what one of
+// two workers says of the other, who may serve somebody else well.
+TEST(AttemptTrackerTest, WhatAPairMakesOfAHandOffIsTriedWithAnother) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kFailedPrecondition, absl::StatusCode::kInternal,
+        absl::StatusCode::kUnknown, absl::StatusCode::kDataLoss}) {
+    for (const FailedLeg leg : {FailedLeg::kPrefill, FailedLeg::kTransfer}) {
+      AttemptTracker tracker(2);
+      tracker.Begin(kDecode);
+      const AttemptTracker::Decision decision = tracker.OnFailure(Failure(code, leg, kPrefill));
+      EXPECT_TRUE(decision.retry);
+      EXPECT_EQ(decision.reason, RetryReason::kTransient);
+      EXPECT_FALSE(decision.cool_down);
+      EXPECT_THAT(tracker.Avoid(Shun::kAllInvolved), ElementsAre(kPrefill, kDecode));
+      EXPECT_THAT(tracker.Avoid(Shun::kCulprits), ElementsAre(kPrefill));
+    }
+  }
 }
 
 TEST(AttemptTrackerTest, NothingIsRetriedOnceTheClientHasSeenSomething) {
@@ -147,10 +167,10 @@ TEST(AttemptTrackerTest, OnlyDisturbedHandoffsAreForgivenWhenNobodyElseIsLeft) {
   tracker.Begin(kDecode);
   tracker.OnFailure(Failure(absl::StatusCode::kAborted, FailedLeg::kTransfer, kPrefill));
   tracker.Begin(kDecode);
-  EXPECT_THAT(tracker.Avoid(/*tolerant=*/false), ElementsAre(kPrefill));
-  EXPECT_THAT(tracker.Avoid(/*tolerant=*/true), IsEmpty());
+  EXPECT_THAT(tracker.Avoid(Shun::kCulprits), ElementsAre(kPrefill));
+  EXPECT_THAT(tracker.Avoid(Shun::kHopeless), IsEmpty());
   tracker.OnFailure(Failure(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(tracker.Avoid(/*tolerant=*/true), ElementsAre(kDecode));
+  EXPECT_THAT(tracker.Avoid(Shun::kHopeless), ElementsAre(kDecode));
 }
 
 }  // namespace

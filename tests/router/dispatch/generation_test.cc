@@ -275,10 +275,34 @@ TEST_F(GenerationTest, AFailedPrefillWorkerIsAvoidedByTheNextAttempt) {
               HasSubstr("baton_retries_total{role=\"router\",leg=\"prefill\",reason=\"crash\"} 1"));
 }
 
-TEST_F(GenerationTest, WorkersThatDoNotFitEachOtherAreNotTheClientsFault) {
+TEST_F(GenerationTest, APairThatFailedIsFollowedByASecondPair) {
   Start(Request(true));
-  Call(0).End(absl::FailedPreconditionError("kv dtype differs"),
+  Call(0).End(absl::FailedPreconditionError("window_kv records: [1, 2), granted [2, 3)"),
               AttemptFailure::Detail{.leg = FailedLeg::kPrefill, .peer = {"p0", 1}});
+  ASSERT_THAT(client_.calls, SizeIs(2));
+  EXPECT_NE(Call(0).target, Call(1).target);
+  EXPECT_THAT(Call(1).attempt.prefill_workers, ElementsAre(WorkerId{"p1", 1}));
+}
+
+TEST_F(GenerationTest, WithOneDecodeWorkerAnotherPrefillWorkerIsASecondPair) {
+  Report(3, 1, /*ready=*/false);
+  Start(Request(true));
+  Call(0).End(absl::InternalError("ended too early"),
+              AttemptFailure::Detail{.leg = FailedLeg::kPrefill, .peer = {"p0", 1}});
+  ASSERT_THAT(client_.calls, SizeIs(2));
+  EXPECT_EQ(Call(0).target, Call(1).target);
+  EXPECT_THAT(Call(1).attempt.prefill_workers, ElementsAre(WorkerId{"p1", 1}));
+}
+
+TEST_F(GenerationTest, WorkersThatDoNotFitEachOtherAreNotTheClientsFault) {
+  Report(1, 1, /*ready=*/false);
+  Report(3, 1, /*ready=*/false);
+  Start(Request(true));
+  for (const size_t attempt : {0, 1}) {  // there is one pair only
+    ASSERT_THAT(client_.calls, SizeIs(attempt + 1));
+    Call(attempt).End(absl::FailedPreconditionError("kv dtype differs"),
+                      AttemptFailure::Detail{.leg = FailedLeg::kPrefill, .peer = {"p0", 1}});
+  }
   EXPECT_THAT(sink_->end.status,
               StatusIs(absl::StatusCode::kInternal, HasSubstr("kv dtype differs")));
 }
