@@ -176,15 +176,7 @@ std::string Cluster::url() const {
   return absl::StrCat("http://", processes_.back()->address("http"));
 }
 
-std::vector<std::string> Cluster::metrics_addresses() const {
-  std::vector<std::string> addresses;
-  for (const std::unique_ptr<Process>& process : processes_) {
-    addresses.push_back(process->address("metrics"));
-  }
-  return addresses;
-}
-
-absl::Status Cluster::Restart(const Process& process) {
+absl::Status Cluster::Restart(const Process& process, const std::function<bool()>& cancelled) {
   std::vector<size_t> places;  // of processes that go down and come up together
   for (size_t i = 0; i < processes_.size(); ++i) {
     const ProcessSpec& spec = processes_[i]->spec();
@@ -195,7 +187,7 @@ absl::Status Cluster::Restart(const Process& process) {
     BATON_ASSIGN_OR_RETURN(processes_[place], Process::Start(Again(*processes_[place])));
   }
   for (const size_t place : places) {
-    BATON_RETURN_IF_ERROR(processes_[place]->AwaitAddresses(options_.start_timeout, nullptr));
+    BATON_RETURN_IF_ERROR(processes_[place]->AwaitAddresses(options_.start_timeout, cancelled));
   }
   return absl::OkStatus();
 }

@@ -26,8 +26,8 @@ struct ClusterOptions {
   std::vector<std::string> prefill_flags = {};
   std::vector<std::string> decode_flags = {};
   std::vector<std::string> router_flags = {};
-  std::filesystem::path log_dir = {};  // must exist; one file a process
-  std::chrono::seconds start_timeout{120};
+  std::filesystem::path log_dir = {};       // must exist; one file a process
+  std::chrono::seconds start_timeout{600};  // large checkpoints take minutes
   std::chrono::seconds stop_timeout{60};
 };
 
@@ -36,7 +36,8 @@ struct ClusterOptions {
 class Cluster {
  public:
   // Returns when the router answers /health with 200. An error, with the end of a log, when a
-  // process does not start; then none is left. `cancelled`, asked while it waits, may end it.
+  // process does not start; then none is left. `cancelled`, asked ten times a second while it
+  // waits, may end it.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(
       ClusterOptions options, const std::function<bool()>& cancelled = nullptr);
   // Kills what still runs.
@@ -45,12 +46,9 @@ class Cluster {
   std::string url() const;  // of the HTTP API
   // Workers first, the router last.
   const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
-  // Host:port of each process's /metrics.
-  std::vector<std::string> metrics_addresses() const;
-
   // Starts a process that has ended again, and the other ranks of its worker, with the addresses
   // that others know them by. Pointers to these processes are void afterwards.
-  absl::Status Restart(const Process& process);
+  absl::Status Restart(const Process& process, const std::function<bool()>& cancelled = nullptr);
 
   // Drains the router, then all workers at once; kills what does not stop in time, or when `hurry`
   // says so. An error names those that were killed or did not exit with 0.

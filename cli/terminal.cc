@@ -34,8 +34,6 @@ const char* Code(Style style) {
       return "\033[32m";
     case Style::kYellow:
       return "\033[33m";
-    case Style::kCyan:
-      return "\033[36m";
   }
   return "";
 }
@@ -109,6 +107,7 @@ std::string Table::ToString(bool colour) const {
 
 std::string ProgressLine(absl::string_view label, absl::string_view unit, int64_t done,
                          int64_t total, std::chrono::duration<double> elapsed, int columns) {
+  if (unit.empty()) return absl::StrCat(label, "  ", HumanDuration(elapsed));
   const double rate = elapsed.count() > 0 ? done / elapsed.count() : 0;
   std::string figures = total > 0 ? absl::StrFormat("%d/%d %s  %.1f/s", done, total, unit, rate)
                                   : absl::StrFormat("%d %s  %.1f/s", done, unit, rate);

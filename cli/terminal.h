@@ -18,7 +18,7 @@ bool IsTerminal(int fd);
 bool UsesColour(int fd);
 int TerminalColumns(int fd);  // 80 when it is no terminal
 
-enum class Style { kPlain, kBold, kDim, kRed, kGreen, kYellow, kCyan };
+enum class Style { kPlain, kBold, kDim, kRed, kGreen, kYellow };
 // `text` in that style; unchanged without colour.
 std::string Styled(absl::string_view text, Style style, bool colour);
 
@@ -34,8 +34,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // the headings first
 };
 
-// "label  [#####-----]  42/100 requests  12.3/s  ETA 5s", at most `columns` wide. `total` 0: not
-// known, without bar and ETA.
+// "label  [#####-----]  42/100 requests  12.3/s  ETA 5 s", at most `columns` wide. `total` 0: not
+// known, without bar and ETA. `unit` empty: there is nothing to count, only time to pass.
 std::string ProgressLine(absl::string_view label, absl::string_view unit, int64_t done,
                          int64_t total, std::chrono::duration<double> elapsed, int columns);
 

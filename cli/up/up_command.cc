@@ -36,7 +36,7 @@ struct UpOptions {
   std::vector<std::string> worker_flags, prefill_flags, decode_flags, router_flags;
   std::string log_dir;
   int restarts = 0;
-  int start_timeout_s = 120;
+  int start_timeout_s = 600;
   int stop_timeout_s = 60;
   bool json = false;
 };
@@ -164,7 +164,9 @@ absl::Status Watch(Cluster& cluster, int restarts, const Reporter& reporter) {
         return absl::UnavailableError(
             absl::StrCat(process->spec().name, " ended, ", process->HowItEnded()));
       }
-      BATON_RETURN_IF_ERROR(cluster.Restart(*process));
+      const absl::Status restarted = cluster.Restart(*process, Interrupts::Pending);
+      if (Interrupts::Pending()) return absl::OkStatus();
+      BATON_RETURN_IF_ERROR(restarted);
       reporter.Ready(cluster);
       break;  // the list has changed
     }
@@ -190,8 +192,13 @@ absl::StatusOr<fs::path> LogFolder(const std::string& given) {
 absl::Status Serve(ClusterOptions options, const UpOptions& up, const Reporter& reporter) {
   const Interrupts interrupts({SIGINT, SIGTERM});
   reporter.Starting(options);
+  ProgressBar waiting("loading the model", "", 0);
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
-                         Cluster::Start(std::move(options), Interrupts::Pending));
+                         Cluster::Start(std::move(options), [&waiting] {
+                           waiting.Update(0);
+                           return Interrupts::Pending();
+                         }));
+  waiting.Clear();
   reporter.Ready(*cluster);
   const absl::Status watched = Watch(*cluster, up.restarts, reporter);
   reporter.Stopping();

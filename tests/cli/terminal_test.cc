@@ -29,6 +29,7 @@ TEST(TerminalTest, ProgressShowsShareRateAndTimeLeft) {
   EXPECT_EQ(ProgressLine("bench", "requests", 25, 100, duration<double>(5), 100),
             "bench  [#######-----------------------]  25/100 requests  5.0/s  ETA 15.00 s");
   EXPECT_EQ(ProgressLine("load", "pages", 3, 0, duration<double>(2), 100), "load  3 pages  1.5/s");
+  EXPECT_EQ(ProgressLine("waiting", "", 0, 0, duration<double>(2), 100), "waiting  2.00 s");
   EXPECT_LE(ProgressLine("a long label", "requests", 1, 9, duration<double>(1), 20).size(), 20u);
 }
 
