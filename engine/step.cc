@@ -108,14 +108,11 @@ MtpChunk Engine::StepRun::FirstDraftChunk(Work& work) const {
   const int64_t missing = work.start - state.mtp_rows;
   BATON_CHECK(missing <= engine_.geometry().carry_rows())
       << missing << " MTP rows are missing, " << engine_.geometry().carry_rows() << " are carried";
-  work.streams.resize(static_cast<size_t>(missing) * stream_width());
-  state.records->Gather({CacheStream::kMtpCarry, 0, {state.mtp_rows, work.start}},
-                        std::as_writable_bytes(std::span(work.streams)));
   const auto first = static_cast<size_t>(state.mtp_rows);
   state.mtp_rows = work.start;
   return {.next_tokens = std::span(work.sequence->tokens_)
                              .subspan(first + 1, static_cast<size_t>(work.start) - first),
-          .streams = work.streams,
+          .streams = {},  // the carry's
           .start = static_cast<int64_t>(first),
           .slot = state.slot,
           .wants_logits = true};
@@ -160,14 +157,19 @@ void Engine::StepRun::Draft() {
       // Chosen as the trunk's token will be, by the same random number: that makes it the more
       // likely to be the same. Row t predicts token t + 2.
       chunk.sampling = SampleFrom(work, chunk.start + 2, chunk.next_tokens.size());
+      chunk.wants_streams = work.drafts_wanted > round + 1;
     }
     if (batch.empty()) return;
     const ForwardResult result = engine_.model->ForwardMtp(batch, *engine_.storage);
     size_t end = 0;  // rows up to and including those of the chunk
+    size_t streams_end = 0;
     for (size_t i = 0; i < batch.size(); ++i) {
       end += batch[i].next_tokens.size();
       TakeDraft(*drafting[i], result.tokens[end - 1]);
-      const auto streams = result.streams.subspan((end - 1) * stream_width(), stream_width());
+      if (!batch[i].wants_streams) continue;
+      streams_end += batch[i].next_tokens.size();
+      const auto streams =
+          result.streams.subspan((streams_end - 1) * stream_width(), stream_width());
       drafting[i]->streams.assign(streams.begin(), streams.end());
     }
   }

@@ -55,6 +55,16 @@ void ForEachChunkOf(const Pass& pass, std::span<const Chunk> batch, Visit visit)
   }
 }
 
+// The carry rings of all slots.
+template <typename T>
+kernels::cuda::SlotRings<T> CarryOf(const CacheStorage& cache) {
+  const kernels::RowRing<BFloat16> first = cache.Carry(0);
+  return {.data = first.data,
+          .rows = first.rows,
+          .width = first.width,
+          .slot_stride = cache.geometry().slot_bytes() / int64_t{sizeof(BFloat16)}};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const Checkpoint& checkpoint,
@@ -204,12 +214,7 @@ ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStor
       RunTrunk(context, pass.first_row, cache, observer);
       RunHeads(weights_.head, pass, context, trunk_);
     }
-    int64_t row = 0;  // of the pass
-    ForEachChunkOf(pass, batch, [&](const SequenceChunk& chunk, int64_t first, int64_t end) {
-      const int64_t wanted = std::clamp<int64_t>(FirstStreamsRow(chunk), first, end);
-      AppendStreams(row + wanted - first, row + end - first, trunk_);
-      row += end - first;
-    });
+    AppendStreamsOf(pass, batch, trunk_);
   }
   return Finish(trunk_);
 }
@@ -241,13 +246,8 @@ void CudaModel::RunTrunk(const PassContext& context, int64_t first_row, CacheSto
     if (observer.on_layer) ReportLayer(context, first_row, layer, observer);
   }
   if (!config().has_mtp()) return;
-  const kernels::RowRing<BFloat16> carry = cache.Carry(0);
   kernels::cuda::WriteRings(context.arrays.batch, MatrixView<const BFloat16>(x),
-                            {.data = carry.data,
-                             .rows = carry.rows,
-                             .width = carry.width,
-                             .slot_stride = slot_bytes / int64_t{sizeof(BFloat16)}},
-                            stream_.get());
+                            CarryOf<BFloat16>(cache), stream_.get());
 }
 
 ForwardResult CudaModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
@@ -275,19 +275,25 @@ void CudaModel::StoreMtpWindows(std::span<const MtpChunk> batch, CacheStorage& c
 
 void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   const MtpWeights& mtp = *weights_.mtp;
+  const bool carried = !batch.empty() && batch.front().streams.empty();
   const auto run = [&](const PassContext& context) {
+    if (carried) {
+      kernels::cuda::ReadRings(context.arrays.batch, CarryOf<const BFloat16>(cache),
+                               context.Rows(scratch_.streams), stream_.get());
+    }
     EmbedMtp(context);
     RunBlock(mtp.layer, LayerCache::Mtp(cache), cache.geometry().slot_bytes(),
              context.Rows(scratch_.streams), context);
   };
   for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
     const PassShape shape = PassShape::Of(pass, /*page_tokens=*/0);
-    CopyStreams(pass, batch);
+    if (!carried) CopyStreams(pass, batch);
     Enter(PassKind::kDraft, pass);
     if (ServedByGraph(pass)) {
       const PassShape step = StepGraphs::RoundUp(shape, /*page_tokens=*/0, /*limit=*/0);
       const PassArrays::View arrays = arrays_.Upload(pass, step, stream_.get());
-      mtp_graphs_.Run(step, cache.id(), stream_.get(), [&] {
+      StepGraphs& graphs = carried ? carried_graphs_ : mtp_graphs_;
+      graphs.Run(step, cache.id(), stream_.get(), [&] {
         const PassContext context = ContextOf(step, arrays);
         run(context);
         RunHeadOf(mtp.head, context.Rows(scratch_.streams), context);
@@ -298,7 +304,7 @@ void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
       run(context);
       RunHeads(mtp.head, pass, context, mtp_);
     }
-    AppendStreams(0, pass.rows(), mtp_);
+    AppendStreamsOf(pass, batch, mtp_);
   }
 }
 
@@ -369,8 +375,14 @@ void CudaModel::AppendRows(int64_t rows, Result& result) {
   sampler_.Sample(logits, sampling, result.tokens, stream_.get());
 }
 
-void CudaModel::AppendStreams(int64_t begin, int64_t end, Result& result) {
-  result.streams.Append(scratch_.streams.Rows(begin, end - begin), stream_.get());
+template <typename Chunk>
+void CudaModel::AppendStreamsOf(const Pass& pass, std::span<const Chunk> batch, Result& result) {
+  int64_t row = 0;  // of the pass
+  ForEachChunkOf(pass, batch, [&](const Chunk& chunk, int64_t first, int64_t end) {
+    const int64_t wanted = std::clamp<int64_t>(FirstStreamsRow(chunk), first, end);
+    result.streams.Append(scratch_.streams.Rows(row + wanted - first, end - wanted), stream_.get());
+    row += end - first;
+  });
 }
 
 void CudaModel::ReportLayer(const PassContext& context, int64_t first_row, int layer,

@@ -95,8 +95,9 @@ class CudaModel final : public Model {
                 Result& result);
   // Logits of so many rows in the scratch memory, or the tokens chosen from them.
   void AppendRows(int64_t rows, Result& result);
-  // Rows [begin, end) of the pass's X.
-  void AppendStreams(int64_t begin, int64_t end, Result& result);
+  // X of the pass's rows that want it.
+  template <typename Chunk>
+  void AppendStreamsOf(const Pass& pass, std::span<const Chunk> batch, Result& result);
   void ReportLayer(const PassContext& context, int64_t first_row, int layer,
                    const ForwardObserver& observer);
   void ReportSelection(int64_t first_row, int layer, kernels::MatrixView<const int32_t> selected,
@@ -114,6 +115,7 @@ class CudaModel final : public Model {
   DeviceSampler sampler_;
   StepGraphs trunk_graphs_;
   StepGraphs mtp_graphs_;
+  StepGraphs carried_graphs_;  // of MTP steps that read X from the carry
   PassGate gate_;
   Result trunk_;
   Result mtp_;

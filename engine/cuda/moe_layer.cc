@@ -36,7 +36,16 @@ void Route(const MoeWeights& weights, MatrixView<const BFloat16> normed,
   kernels::cuda::Router(routing, context.stream);
 }
 
-// y of every slot, from the rows as the FP8 grid leaves them.
+// The experts' input, the rows as the FP8 grid leaves them, is ready before it is known who takes
+// them.
+void WidenRows(const PassContext& context) {
+  SideLane& side = context.sides[1];
+  side.Follow(context.stream);
+  kernels::cuda::DequantizeRows(ReadOnly(context.Rows(context.scratch.quantized)),
+                                context.Rows(context.scratch.quantized_values), side.lane().stream);
+}
+
+// y of every slot.
 MatrixView<const BFloat16> RunAllExperts(const MoeWeights& weights, const PassContext& context) {
   const Scratch& scratch = context.scratch;
   kernels::cuda::AssignSlots({.experts = context.Rows(scratch.experts),
@@ -47,9 +56,9 @@ MatrixView<const BFloat16> RunAllExperts(const MoeWeights& weights, const PassCo
                               .weight = scratch.slot_weight,
                               .slot = scratch.slot.data},
                              context.stream);
-  const MatrixView<BFloat16> x = context.Rows(scratch.quantized_values);
-  kernels::cuda::DequantizeRows(ReadOnly(context.Rows(scratch.quantized)), x, context.stream);
-  return RunExperts(weights, context.config, x, context.stream, scratch);
+  context.sides[1].Join(context.stream);
+  return RunExperts(weights, context.config, context.Rows(scratch.quantized_values), context.stream,
+                    scratch);
 }
 
 void RunSharedExpert(const MoeWeights& weights, MatrixView<BFloat16> output, const Lane& lane,
@@ -101,6 +110,7 @@ void MoeLayer(const MoeWeights& weights, MatrixView<const BFloat16> x, MatrixVie
   SideLane& side = context.sides[0];
   side.Follow(context.stream);
   RunSharedExpert(weights, output, side.lane(), context);
+  if (context.ranks == nullptr) WidenRows(context);
   Route(weights, normed, context);
   if (context.ranks != nullptr) {
     context.ranks->Run(weights,

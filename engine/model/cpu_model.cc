@@ -216,10 +216,17 @@ void CpuModel::Impl::RunMtp(const MtpChunk& chunk, int64_t first_row, CacheStora
   const MtpWeights& mtp = *weights.mtp;
   const LayerCache layer_cache = LayerCache::Mtp(cache);
   const int64_t width = int64_t{config.hc_mult} * config.hidden_size;
-  const MatrixView<const BFloat16> trunk_streams(
-      chunk.streams.data(), static_cast<int64_t>(chunk.next_tokens.size()), width);
-  BATON_CHECK(static_cast<int64_t>(chunk.streams.size()) == trunk_streams.rows * width)
-      << chunk.streams.size();
+  std::vector<BFloat16> carried;
+  if (chunk.streams.empty()) {
+    const kernels::RowRing<BFloat16> carry = cache.Carry(chunk.slot);
+    for (int64_t row = chunk.start; row < chunk.start + RowsOf(chunk); ++row) {
+      carried.insert(carried.end(), carry.Row(row), carry.Row(row) + width);
+    }
+  }
+  const std::span<const BFloat16> streams =
+      chunk.streams.empty() ? std::span<const BFloat16>(carried) : chunk.streams;
+  BATON_CHECK(std::ssize(streams) == RowsOf(chunk) * width) << streams.size();
+  const MatrixView<const BFloat16> trunk_streams(streams.data(), RowsOf(chunk), width);
   for (const Pass& pass : PlanPasses({&chunk, 1}, kMaxPassRows)) {
     ForwardContext context = ContextFor(pass, no_observer);
     const MatrixView<BFloat16> x = mtp_output.Streams(first_row + pass.first_row, pass.rows());

@@ -54,10 +54,13 @@ struct SequenceChunk {
 // predict token t + 2. Reads and writes the slot's MTP window.
 struct MtpChunk {
   std::span<const int32_t> next_tokens;
-  std::span<const BFloat16> streams;  // [next_tokens.size(), streams, hidden]
-  int64_t start = 0;                  // position t of the first row
+  // [next_tokens.size(), streams, hidden]. Chunks that want logits may leave it empty, all of a call
+  // or none: then the slot's carry has them.
+  std::span<const BFloat16> streams;
+  int64_t start = 0;  // position t of the first row
   int slot = 0;
   bool wants_logits = false;                   // false: only the window rows are written
+  bool wants_streams = false;                  // beside the logits
   std::span<const RowSampling> sampling = {};  // as in SequenceChunk
 };
 
@@ -67,8 +70,7 @@ struct ForwardResult {
   // Row-major [wanted rows in batch order, vocab_size], FP32; empty if tokens were asked for.
   std::span<const float> logits;
   std::span<const int32_t> tokens;  // [wanted rows in batch order]
-  // X after the last layer, row-major [wanted rows in batch order, streams, hidden]. Of ForwardMtp:
-  // the rows of chunks that want logits.
+  // X after the last layer, row-major [wanted rows in batch order, streams, hidden].
   std::span<const BFloat16> streams;
 };
 

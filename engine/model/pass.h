@@ -17,7 +17,7 @@ inline int64_t RowsOf(const MtpChunk& chunk) { return std::ssize(chunk.next_toke
 // Rows from here on are wanted in ForwardResult::streams.
 inline int64_t FirstStreamsRow(const SequenceChunk& chunk) { return chunk.first_streams_row; }
 inline int64_t FirstStreamsRow(const MtpChunk& chunk) {
-  return chunk.wants_logits ? 0 : RowsOf(chunk);
+  return chunk.wants_streams ? 0 : RowsOf(chunk);
 }
 
 inline int64_t WantedLogits(const SequenceChunk& chunk) {

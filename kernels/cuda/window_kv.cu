@@ -66,6 +66,18 @@ void LaunchWriteRings(const BatchView& batch, MatrixView<const T> rows, SlotRing
   CheckLaunch("WriteRings");
 }
 
+constexpr int kReadThreads = 256;
+
+__global__ void ReadRingsKernel(const BatchView batch, SlotRings<const BFloat16> ring,
+                                MatrixView<BFloat16> rows) {
+  const int row = blockIdx.x;
+  const int sequence = batch.sequence[row];
+  const int column = (blockIdx.y * kReadThreads + threadIdx.x) * 8;
+  if (sequence < 0 || column >= ring.width) return;
+  const BFloat16* source = RingRow(ring, batch.slot[sequence], batch.position[row]);
+  Store16(rows.Row(row) + column, Load16(source + column));
+}
+
 }  // namespace
 
 void WindowKv(const WindowKvParams& params, CUstream_st* stream) {
@@ -93,6 +105,16 @@ void WriteRings(const BatchView& batch, MatrixView<const BFloat16> rows, SlotRin
 void WriteRings(const BatchView& batch, MatrixView<const float> rows, SlotRings<float> ring,
                 const float* bias, int bias_rows, CUstream_st* stream) {
   LaunchWriteRings(batch, rows, ring, bias, bias_rows, stream);
+}
+
+void ReadRings(const BatchView& batch, SlotRings<const BFloat16> ring, MatrixView<BFloat16> rows,
+               CUstream_st* stream) {
+  BATON_CHECK(rows.cols == ring.width && ring.width % 8 == 0 && rows.stride % 8 == 0)
+      << "row width " << rows.cols << ", ring " << ring.width;
+  if (batch.rows == 0) return;
+  const dim3 grid(batch.rows, (ring.width / 8 + kReadThreads - 1) / kReadThreads);
+  ReadRingsKernel<<<grid, kReadThreads, 0, stream>>>(batch, ring, rows);
+  CheckLaunch("ReadRings");
 }
 
 }  // namespace baton::kernels::cuda

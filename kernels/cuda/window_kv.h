@@ -32,4 +32,9 @@ void WriteRings(const BatchView& batch, MatrixView<const BFloat16> rows, SlotRin
 void WriteRings(const BatchView& batch, MatrixView<const float> rows, SlotRings<float> ring,
                 const float* bias, int bias_rows, CUstream_st* stream);
 
+// The other way: row r of `rows` [batch.rows, ring.width] becomes what the ring has of its
+// position.
+void ReadRings(const BatchView& batch, SlotRings<const BFloat16> ring, MatrixView<BFloat16> rows,
+               CUstream_st* stream);
+
 }  // namespace baton::kernels::cuda

@@ -142,7 +142,8 @@ TEST_F(CudaModelTest, DraftsAsTheCpuDoes) {
                        .streams = copied,
                        .start = 0,
                        .slot = 1,
-                       .wants_logits = true};
+                       .wants_logits = true,
+                       .wants_streams = true};
     const ForwardResult result = place.model.ForwardMtp({&mtp, 1}, *place.cache);
     EXPECT_EQ(result.streams.size(), copied.size());
     logits.emplace_back(result.logits.begin(), result.logits.end());

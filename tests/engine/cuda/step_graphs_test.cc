@@ -126,6 +126,26 @@ TEST_F(StepTest, SequencesOfAStepDoNotMeet) {
   EXPECT_EQ(best(std::span(both).subspan(first.size())), best(second));
 }
 
+TEST_F(StepTest, DraftsReadTheCarryAsIfTheirStreamsWereGiven) {
+  SequenceChunk chunk = Chunk(0, 0, 600);
+  chunk.first_streams_row = 598;
+  const std::span<const BFloat16> streams =
+      place_.model.Forward({&chunk, 1}, *place_.cache).streams;
+  const std::vector<BFloat16> given(streams.begin(), streams.end());
+  MtpChunk mtp{.next_tokens = std::span(tokens_).subspan(599, 2),
+               .streams = given,
+               .start = 598,
+               .slot = 0,
+               .wants_logits = true};
+  const auto logits = [&] {
+    const std::span<const float> row = place_.model.ForwardMtp({&mtp, 1}, *place_.cache).logits;
+    return std::vector<float>(row.begin(), row.end());
+  };
+  const std::vector<float> expected = logits();
+  mtp.streams = {};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(logits(), expected);
+}
+
 TEST_F(StepTest, TokensSampledOnTheDeviceAreThoseOfTheHost) {
   Forward({Chunk(0, 0, 700)});
   const std::vector<SamplingParams> all = {

@@ -103,7 +103,8 @@ TEST_F(MtpTest, ResultsMayBeFedStraightIntoTheNextCall) {
   CacheStorage cache(TestGeometry());
   const auto draft_two = [&](bool copy) {
     Run(cache, 0, 10);
-    const MtpChunk first = Chunk(10, 1);
+    MtpChunk first = Chunk(10, 1);
+    first.wants_streams = true;
     std::span<const BFloat16> streams = TestModel().ForwardMtp({&first, 1}, cache).streams;
     const std::vector<BFloat16> copied(streams.begin(), streams.end());
     const MtpChunk second{.next_tokens = std::span(tokens_).subspan(12, 1),
@@ -124,6 +125,19 @@ TEST_F(MtpTest, TrunkResultsMayBeFedStraightIntoIt) {
   mtp.streams = TestModel().Forward({&chunk, 1}, cache).streams;
   ExpectEqualRows(SplitRows(TestModel().ForwardMtp({&mtp, 1}, cache).logits, 1024), expected_, 0,
                   "streams of the trunk");
+}
+
+// The carry has X of the newest positions.
+TEST_F(MtpTest, WithoutStreamsTheCarryIsRead) {
+  CacheStorage cache(TestGeometry());
+  const TestSequence sequence(cache);
+  const SequenceChunk chunk = sequence.Chunk(std::span(tokens_).first(40), 0);
+  TestModel().Forward({&chunk, 1}, cache);
+  Run(cache, 0, 38);
+  MtpChunk mtp = Chunk(38, 2);
+  mtp.streams = {};
+  ExpectEqualRows(SplitRows(TestModel().ForwardMtp({&mtp, 1}, cache).logits, 1024), expected_, 38,
+                  "streams of the carry");
 }
 
 TEST_F(MtpTest, AUsedSlotIsAsGoodAsAFreshOne) {
