@@ -16,7 +16,7 @@ BATON = pathlib.Path(os.environ["BATON_BINARIES"]) / "baton"
 
 
 class FakeRouter(http.server.BaseHTTPRequestHandler):
-    """Streams max_tokens tokens, the first after `delay_s`; `script` says what becomes of the n-th request."""
+    """Streams max_tokens tokens after `delay_s`; `script` says what becomes of the n-th request."""
 
     protocol_version = "HTTP/1.1"
 

@@ -139,7 +139,9 @@ class BatonCommand(unittest.TestCase):
             chat.expect("> ")
             chat.type(f"/file {long.name}\nWhat is it?\n")
             chat.expect("is it.*\n")
-            time.sleep(0.3)  # the prompt is being computed
+            while not json.loads(baton("top", f"--metrics={metrics}", "--once", "--json",
+                                       "--interval=0.1"))["running"]:
+                pass  # until the prompt is being computed
             chat.type("\x03")
             chat.expect(r" \.\.\.\r\n.*> ")
             chat.type("/reset\n" + QUESTION)
