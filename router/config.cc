@@ -59,6 +59,11 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Add("max-header-bytes", &config.max_header_bytes, "of an HTTP request; more is answered 431")
       .Range(1024, 1 << 20)
       .Unit("bytes");
+  parser
+      .Add("max-buffered-bytes", &config.max_buffered_bytes,
+           "of the bodies of all requests that are being received; more are answered 503")
+      .Range(1024, int64_t{1} << 40)
+      .Unit("bytes");
   parser.Add("header-timeout", &config.header_timeout,
              "for the headers of a request to arrive; then 408");
   parser.Add("body-timeout", &config.body_timeout, "for its body");

@@ -28,6 +28,7 @@ struct RouterConfig {
   int max_connections = 4096;
   int64_t max_body_bytes = 16 << 20;
   int64_t max_header_bytes = 16 << 10;
+  int64_t max_buffered_bytes = 512 << 20;
   std::chrono::nanoseconds header_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds body_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(75);

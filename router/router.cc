@@ -46,6 +46,7 @@ HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   options.header_timeout = config.header_timeout;
   options.body_timeout = config.body_timeout;
   options.idle_timeout = config.idle_timeout;
+  options.max_buffered_bytes = config.max_buffered_bytes;
   options.write_timeout = config.write_timeout;
   return options;
 }
@@ -139,6 +140,15 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config
 Router::Ports Router::ports() const {
   return {
       .http = impl_->http->port(), .grpc = impl_->grpc->port(), .metrics = impl_->metrics.port()};
+  if (config.max_buffered_bytes < config.max_body_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
+                     ", less than the max-body-bytes of ", config.max_body_bytes));
+  }
+  std::unique_ptr<ApiKeys> keys;
+  if (!config.api_keys_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(keys, ApiKeys::Load(config.api_keys_file));
+  }
 }
 
 std::string Router::ListeningLine() const {

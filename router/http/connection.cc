@@ -149,15 +149,27 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
     co_await RefuseAndDrain(refusal->status, refusal->message);
     co_return std::nullopt;
   }
+  BodyBudget::Share share(&context_->bodies);
+  bool room = true;
   if (!error && !parser.is_done()) {
     if (beast::iequals(parser.get()[http::field::expect], "100-continue") &&
         !co_await WriteRaw("HTTP/1.1 100 Continue\r\n\r\n")) {
       co_return std::nullopt;
     }
     Arm(options.body_timeout);
-    co_await http::async_read(socket_, buffer_, parser, Into(error));
+    parser.eager(true);
+    while (!error && room && !parser.is_done()) {
+      co_await http::async_read_some(socket_, buffer_, parser, Into(error));
+      room = share.Grow(static_cast<int64_t>(parser.get().body().size()));
+    }
   }
   Disarm();
+  if (!room) {
+    parser.get().body() = std::string();
+    share = BodyBudget::Share();
+    co_await RefuseAndDrain(503, "too many requests are being received");
+    co_return std::nullopt;
+  }
   if (error) {
     const Refusal refusal =
         timed_out_ ? Refusal{408, absl::StrCat("the request ", in_body ? "body" : "headers",
@@ -174,7 +186,9 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   received.request = {.method = head_only_ ? "GET" : std::string(View(message.method_string())),
                       .path = PathOf(message.target()),
                       .content_type = std::string(View(message[http::field::content_type])),
-                      .body = std::move(message.body())};
+                      .authorization = std::string(View(message[http::field::authorization])),
+                      .body = std::move(message.body()),
+                      .body_share = std::move(share)};
   co_return received;
 }
 

@@ -12,6 +12,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/thread_pool.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
+#include "router/http/body_budget.h"
 #include "router/http/exchange.h"
 #include "router/http/handler.h"
 #include "router/http/server.h"
@@ -20,10 +21,13 @@ namespace baton::router {
 
 // What the connections of a server share.
 struct ConnectionContext {
+  explicit ConnectionContext(int64_t body_bytes) : bodies(body_bytes) {}
+
   const HttpServerOptions* options = nullptr;
   HttpHandler* handler = nullptr;
   boost::asio::thread_pool* handler_pool = nullptr;
   std::atomic<bool> draining{false};
+  BodyBudget bodies;
 };
 
 // One client connection: reads a request, has it handled, writes the answer, and so on. Everything

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "router/http/body_budget.h"
+
 // What the HTTP server and the API on top of it agree on; free of the HTTP library.
 
 namespace baton::router {
@@ -14,7 +16,9 @@ struct HttpRequest {
   std::string method;             // upper case; GET for a HEAD, whose answer loses its body later
   std::string path;               // percent-encoding as received, without the query
   std::string content_type = {};  // empty: no such header
+  std::string authorization = {};
   std::string body = {};
+  BodyBudget::Share body_share = {};
 };
 
 struct HttpResponse {

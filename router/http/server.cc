@@ -57,7 +57,10 @@ absl::StatusOr<tcp::acceptor> Listen(asio::io_context& io, const std::string& li
 
 struct HttpServer::Impl {
   Impl(const HttpServerOptions& options, HttpHandler* handler, prometheus::Gauge* gauge)
-      : options(options), gauge(gauge), handler_pool(static_cast<size_t>(options.threads)) {
+      : options(options),
+        gauge(gauge),
+        context(options.max_buffered_bytes),
+        handler_pool(static_cast<size_t>(options.threads)) {
     context.options = &this->options;
     context.handler = handler;
     context.handler_pool = &handler_pool;

@@ -17,6 +17,7 @@ struct HttpServerOptions {
   int max_connections = 4096;
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 16 << 20;
+  int64_t max_buffered_bytes = 512 << 20;  // of the bodies of all requests that are not parsed yet
   std::chrono::nanoseconds header_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds body_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(75);   // between two requests

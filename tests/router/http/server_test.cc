@@ -1,9 +1,11 @@
 #include "router/http/server.h"
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -125,6 +127,31 @@ TEST_F(HttpServerTest, ReadsNoFurtherAheadThanItsLimitAndLosesNothing) {
   EXPECT_EQ(client.Read().body, "answer to first");
   sender.join();
   EXPECT_EQ(client.Read().body, "POST /echo " + body);
+}
+
+// A client that sends most of a body and stops must not take the memory of everybody else.
+TEST_F(HttpServerTest, BodiesThatAreBeingReceivedShareABudget) {
+  constexpr size_t kBudget = 200 << 10;
+  constexpr size_t kSmall = 50 << 10;
+  Start({.max_body_bytes = kBudget, .max_buffered_bytes = kBudget});
+  const std::string most(kBudget - kSmall / 2, 'x');
+  const std::string small(kSmall, 'y');
+  std::unique_ptr<HttpClient> slow;
+  int status = 0;
+  // Whoever comes second is refused: that may be the slow one, and then it comes again.
+  for (int i = 0; i < 1000 && status != 503; ++i) {
+    if (i % 50 == 0) {
+      slow = std::make_unique<HttpClient>(port());
+      slow->Send(absl::StrCat("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ", kBudget,
+                              "\r\n\r\n", most));
+    }
+    status = Fetch(port(), "POST", "/echo", small).status;
+  }
+  EXPECT_EQ(status, 503);
+  EXPECT_EQ(Fetch(port(), "GET", "/echo").status, 200) << "which has no body";
+  slow->Send(std::string(kBudget - most.size(), 'x'));
+  EXPECT_EQ(slow->Read().body.size(), strlen("POST /echo ") + kBudget);
+  EXPECT_EQ(Fetch(port(), "POST", "/echo", small).status, 200) << "there is room again";
 }
 
 TEST_F(HttpServerTest, AnswersManyConnectionsThatComeAndGo) {

@@ -53,6 +53,33 @@ TEST_F(LimitsTest, BodiesAndHeaders) {
   EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
 }
 
+TEST_F(LimitsTest, BodiesOfAllConnectionsTogether) {
+  StartWith({"--max-body-bytes=100000", "--max-buffered-bytes=100000"});
+  std::unique_ptr<HttpClient> slow;
+  HttpClient::Response refused;
+  // Whoever comes second is refused: that may be the slow one, and then it comes again.
+  for (int i = 0; i < 1000 && refused.status != 503; ++i) {
+    if (i % 50 == 0) {
+      slow = std::make_unique<HttpClient>(port());
+      slow->Send(absl::StrCat("POST ", kCompletionPath,
+                              " HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+                              std::string(90'000, ' ')));
+    }
+    refused = Fetch(port(), "POST", kChatPath, std::string(20'000, ' '));
+  }
+  ExpectError(refused, 503, "being received");
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
+}
+
+TEST_F(LimitsTest, ABudgetThatNoBodyOfTheLargestSizeFitsIsRefused) {
+  RouterConfig config = Config();
+  config.max_buffered_bytes = config.max_body_bytes - 1;
+  EXPECT_THAT(Router::Start(config).status(),
+              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("max-buffered-bytes")));
+}
+
 TEST_F(LimitsTest, SlowHeadersAndBodiesAndIdleConnections) {
   StartWith({"--header-timeout=50ms", "--body-timeout=50ms", "--idle-timeout=500ms"});
   HttpClient headers(port());
