@@ -17,6 +17,10 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   address("grpc-listen", &config.grpc_listen, "host:port of baton.v1.Inference");
   address("metrics-listen", &config.metrics_listen, "host:port of GET /metrics");
 
+  parser.Add("api-keys-file", &config.api_keys_file,
+             "clients must show one of its keys, one a line, as \"Authorization: Bearer KEY\"; "
+             "changes are followed. Empty: everybody may ask");
+
   parser.Group("Model");
   parser.Add("model-dir", &config.model_dir, "directory with tokenizer.json and config.json")
       .Required();
@@ -56,13 +60,13 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Range(1024, 1 << 30)
       .Unit("bytes");
   parser
-      .Add("max-header-bytes", &config.max_header_bytes, "of an HTTP request; more is answered 431")
-      .Range(1024, 1 << 20)
-      .Unit("bytes");
-  parser
       .Add("max-buffered-bytes", &config.max_buffered_bytes,
            "of the bodies of all requests that are being received; more are answered 503")
       .Range(1024, int64_t{1} << 40)
+      .Unit("bytes");
+  parser
+      .Add("max-header-bytes", &config.max_header_bytes, "of an HTTP request; more is answered 431")
+      .Range(1024, 1 << 20)
       .Unit("bytes");
   parser.Add("header-timeout", &config.header_timeout,
              "for the headers of a request to arrive; then 408");

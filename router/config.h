@@ -15,6 +15,7 @@ struct RouterConfig {
   std::string listen = "127.0.0.1:8000";
   std::string grpc_listen = "127.0.0.1:8001";
   std::string metrics_listen = "127.0.0.1:9000";
+  std::string api_keys_file;  // empty: everybody may ask
   std::string model_dir;
   std::string model_name;  // empty: the name of the directory
   std::vector<std::string> prefill_workers;
@@ -27,8 +28,8 @@ struct RouterConfig {
   int max_concurrent_requests = 1024;
   int max_connections = 4096;
   int64_t max_body_bytes = 16 << 20;
-  int64_t max_header_bytes = 16 << 10;
   int64_t max_buffered_bytes = 512 << 20;
+  int64_t max_header_bytes = 16 << 10;
   std::chrono::nanoseconds header_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds body_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(75);

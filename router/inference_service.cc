@@ -201,8 +201,9 @@ class CallEnd {
 
 }  // namespace
 
-InferenceService::InferenceService(GenerationService* service, int threads, int max_waiting)
-    : service_(service), waiting_(static_cast<size_t>(max_waiting)) {
+InferenceService::InferenceService(GenerationService* service, int threads, int max_waiting,
+                                   const ApiKeys* keys)
+    : service_(service), keys_(keys), waiting_(static_cast<size_t>(max_waiting)) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] {
       while (const std::optional<std::function<void()>> start = waiting_.Pop()) (*start)();
@@ -215,6 +216,16 @@ InferenceService::~InferenceService() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+absl::Status InferenceService::CheckKey(const grpc::CallbackServerContext& context) const {
+  if (keys_ == nullptr) return absl::OkStatus();
+  const auto found = context.client_metadata().find("authorization");
+  if (found != context.client_metadata().end() &&
+      keys_->Accepts({found->second.data(), found->second.size()})) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError("the authorization metadata holds no valid key");
+}
+
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* proto) {
   auto call_end = std::make_shared<CallEnd>();
@@ -225,6 +236,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     service_->CountRefused(Endpoint::kGrpcGenerate, status);
     writer->Finish(status);
   };
+  if (absl::Status allowed = CheckKey(*context); !allowed.ok()) request = std::move(allowed);
   if (!request.ok()) {
     refuse(request.status());
     return writer->reactor();
@@ -253,9 +265,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const v1::ListModelsRequest*,
                                                        v1::ListModelsResponse* response) {
-  response->add_models(service_->model().name);
+  const absl::Status allowed = CheckKey(*context);
+  if (allowed.ok()) response->add_models(service_->model().name);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(rpc::ToGrpc(allowed));
   return reactor;
 }
 

@@ -6,6 +6,7 @@
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/bounded_queue.h"
+#include "router/access/api_keys.h"
 #include "router/dispatch/generation_service.h"
 
 namespace baton::router {
@@ -16,7 +17,8 @@ class InferenceService final : public v1::Inference::CallbackService {
  public:
   // `service` must outlive this object and every call. `threads` tokenize, and at most
   // `max_waiting` requests wait for them; more are RESOURCE_EXHAUSTED.
-  InferenceService(GenerationService* service, int threads, int max_waiting);
+  // Calls without one of the `keys` are UNAUTHENTICATED; null: everybody may ask.
+  InferenceService(GenerationService* service, int threads, int max_waiting, const ApiKeys* keys);
   // Every call must have ended.
   ~InferenceService() override;
 
@@ -27,7 +29,11 @@ class InferenceService final : public v1::Inference::CallbackService {
                                        v1::ListModelsResponse* response) override;
 
  private:
+  // "authorization" of the call's metadata.
+  absl::Status CheckKey(const grpc::CallbackServerContext& context) const;
+
   GenerationService* const service_;
+  const ApiKeys* const keys_;
   BoundedQueue<std::function<void()>> waiting_;
   std::vector<std::thread> threads_;
 };

@@ -8,6 +8,8 @@
 #include "common/metrics.h"
 #include "common/rpc/server.h"
 #include "common/status_macros.h"
+#include "common/ticker.h"
+#include "router/access/api_keys.h"
 #include "router/dispatch/generation_service.h"
 #include "router/dispatch/grpc_decode_client.h"
 #include "router/http/open_files.h"
@@ -24,6 +26,7 @@ namespace {
 // For answers that are complete but not yet written when everything else has ended.
 constexpr std::chrono::seconds kFlushTime{5};
 constexpr std::chrono::seconds kFirstPollTime{1};
+constexpr std::chrono::milliseconds kHealthPeriod{100};
 // Besides HTTP connections, served and refused: gRPC's, libraries, logs.
 constexpr int kOtherFiles = 256;
 
@@ -43,10 +46,10 @@ HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   options.max_connections = config.max_connections;
   options.max_header_bytes = config.max_header_bytes;
   options.max_body_bytes = config.max_body_bytes;
+  options.max_buffered_bytes = config.max_buffered_bytes;
   options.header_timeout = config.header_timeout;
   options.body_timeout = config.body_timeout;
   options.idle_timeout = config.idle_timeout;
-  options.max_buffered_bytes = config.max_buffered_bytes;
   options.write_timeout = config.write_timeout;
   return options;
 }
@@ -59,8 +62,10 @@ std::string WithPort(const std::string& listen, int port) {
 
 // Members are destroyed from the last to the first: front ends before what they call.
 struct Router::Impl {
-  Impl(const RouterConfig& config, ServedModel loaded, std::unique_ptr<Scorer> scorer)
+  Impl(const RouterConfig& config, ServedModel loaded, std::unique_ptr<Scorer> scorer,
+       std::unique_ptr<ApiKeys> api_keys)
       : config(config),
+        keys(std::move(api_keys)),
         model(std::move(loaded)),
         metrics("router"),
         router_metrics(metrics, config.policy),
@@ -73,8 +78,8 @@ struct Router::Impl {
                 {.max_concurrent_requests = config.max_concurrent_requests,
                  .request_timeout = config.request_timeout,
                  .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens)}),
-        api(&service, &router_metrics),
-        inference(&service, config.http_threads, config.max_concurrent_requests) {
+        api(&service, &router_metrics, keys.get()),
+        inference(&service, config.http_threads, config.max_concurrent_requests, keys.get()) {
     environment.registry = &registry;
     environment.scorer = this->scorer.get();
     environment.decode = &decode_client;
@@ -86,6 +91,7 @@ struct Router::Impl {
   absl::Status Serve();
 
   const RouterConfig config;
+  const std::unique_ptr<ApiKeys> keys;  // null: everybody may ask
   const ServedModel model;
   Metrics metrics;
   RouterMetrics router_metrics;
@@ -102,6 +108,7 @@ struct Router::Impl {
   std::unique_ptr<WorkerPoller> poller;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<rpc::GrpcServer> grpc;
+  std::unique_ptr<Ticker> grpc_health;
 };
 
 absl::Status Router::Impl::Serve() {
@@ -112,9 +119,16 @@ absl::Status Router::Impl::Serve() {
   poller = std::make_unique<WorkerPoller>(&registry, WorkerPoller::Options{});
   registry.WaitFirstPolls(kFirstPollTime);
   BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen));
+  const bool served = HasRoute(*registry.Current());
   BATON_ASSIGN_OR_RETURN(grpc, rpc::GrpcServer::Start({.listen = config.grpc_listen,
                                                        .services = {&inference},
-                                                       .service_names = {"baton.v1.Inference"}}));
+                                                       .service_names = {"baton.v1.Inference"},
+                                                       .serving = served}));
+  // As /health: serving only if a request that came now would find workers.
+  grpc_health = std::make_unique<Ticker>(kHealthPeriod, [this, was = served]() mutable {
+    const bool is = HasRoute(*registry.Current());
+    if (is != std::exchange(was, is)) grpc->SetServing(is);
+  });
   BATON_ASSIGN_OR_RETURN(
       http, HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections));
   return absl::OkStatus();
@@ -126,10 +140,19 @@ Router::~Router() { Drain(std::chrono::nanoseconds::zero()); }
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(config.policy));
+  if (config.max_buffered_bytes < config.max_body_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
+                     ", less than the max-body-bytes of ", config.max_body_bytes));
+  }
+  std::unique_ptr<ApiKeys> keys;
+  if (!config.api_keys_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(keys, ApiKeys::Load(config.api_keys_file));
+  }
   EnsureOpenFiles(2 * config.max_connections + kOtherFiles);
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(config.model_dir, config.model_name));
-  std::unique_ptr<Router> router(
-      new Router(std::make_unique<Impl>(config, std::move(model), std::move(scorer))));
+  std::unique_ptr<Router> router(new Router(
+      std::make_unique<Impl>(config, std::move(model), std::move(scorer), std::move(keys))));
   BATON_RETURN_IF_ERROR(router->impl_->Serve());
   spdlog::info("serving {}: {} prefill and {} decode workers are listed, policy {}",
                router->impl_->model.name, config.prefill_workers.size(),
@@ -140,15 +163,6 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config
 Router::Ports Router::ports() const {
   return {
       .http = impl_->http->port(), .grpc = impl_->grpc->port(), .metrics = impl_->metrics.port()};
-  if (config.max_buffered_bytes < config.max_body_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
-                     ", less than the max-body-bytes of ", config.max_body_bytes));
-  }
-  std::unique_ptr<ApiKeys> keys;
-  if (!config.api_keys_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(keys, ApiKeys::Load(config.api_keys_file));
-  }
 }
 
 std::string Router::ListeningLine() const {
@@ -161,6 +175,7 @@ std::string Router::ListeningLine() const {
 bool Router::Drain(std::chrono::nanoseconds timeout) {
   Impl& impl = *impl_;
   impl.service.Close();
+  impl.grpc_health.reset();
   if (impl.grpc != nullptr) impl.grpc->SetServing(false);
   if (impl.http != nullptr) impl.http->Drain();
   const bool finished = impl.service.WaitEmpty(timeout);

@@ -20,6 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr absl::string_view kApiPrefix = "/v1/";  // what stands behind keys, where there are any
 constexpr std::string_view kModelsPath = "/v1/models";
 
 int64_t UnixSeconds() {
@@ -124,11 +125,11 @@ class HttpSink final : public GenerationSink {
 
 }  // namespace
 
-OpenAiApi::OpenAiApi(GenerationService* service, RouterMetrics* metrics)
-    : service_(service), metrics_(metrics), started_(UnixSeconds()) {}
+OpenAiApi::OpenAiApi(GenerationService* service, RouterMetrics* metrics, const ApiKeys* keys)
+    : service_(service), metrics_(metrics), keys_(keys), started_(UnixSeconds()) {}
 
 HttpResponse OpenAiApi::Refuse(int status, const std::string& message) {
-  // A 503 of the server says that it has too many connections.
+  // A 503 of the server says that it has too many connections, or too much in them.
   metrics_->CountRequest(Endpoint::kOther,
                          status == 503 ? Outcome::kOverload : OutcomeOfHttp(status));
   return ErrorResponse({.http_status = status,
@@ -139,6 +140,16 @@ HttpResponse OpenAiApi::Refuse(int status, const std::string& message) {
 
 void OpenAiApi::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   const std::optional<Endpoint> generating = GeneratingEndpoint(request.path);
+  const bool open = keys_ == nullptr || !absl::StartsWith(request.path, kApiPrefix);
+  if (!open && !keys_->Accepts(request.authorization)) {
+    HttpResponse response = ErrorResponse({.http_status = 401,
+                                           .message = "the Authorization header holds no valid key",
+                                           .code = "invalid_api_key"});
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    metrics_->CountRequest(generating.value_or(Endpoint::kOther), OutcomeOfHttp(401));
+    reply->Respond(std::move(response));
+    return;
+  }
   if (generating && request.method == "POST") {
     Generate(request, std::move(reply), *generating);
     return;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "router/access/api_keys.h"
 #include "router/dispatch/generation_service.h"
 #include "router/http/handler.h"
 #include "router/metrics.h"
@@ -14,7 +15,8 @@ namespace baton::router {
 class OpenAiApi final : public HttpHandler {
  public:
   // Pointers must outlive this object and every answer under way.
-  OpenAiApi(GenerationService* service, RouterMetrics* metrics);
+  // Without `keys` everybody may ask.
+  OpenAiApi(GenerationService* service, RouterMetrics* metrics, const ApiKeys* keys);
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
   HttpResponse Refuse(int status, const std::string& message) override;
@@ -26,6 +28,7 @@ class OpenAiApi final : public HttpHandler {
 
   GenerationService* const service_;
   RouterMetrics* const metrics_;
+  const ApiKeys* const keys_;
   const int64_t started_;  // Unix seconds: "created" of the model
 };
 

@@ -1,6 +1,13 @@
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "router/chat/markup.h"
 #include "router/dispatch/generation_request.h"
 #include "tests/router/service/router_fixture.h"
@@ -173,6 +180,58 @@ TEST_F(GrpcFrontTest, TheCallersDeadlineIsPassedOn) {
   EXPECT_THAT(rpc::FromGrpc(reader->Finish()),
               baton::testing::StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
+}
+
+TEST_F(GrpcFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
+  const std::string path = ::testing::TempDir() + "baton_grpc_front_keys";
+  std::ofstream(path) << "sk-0123456789abcdef\n";
+  RouterConfig config = Config();
+  config.api_keys_file = path;
+  StartReady(config);
+  v1::GenerateRequest request;
+  request.set_prompt("red");
+  EXPECT_THAT(Generate(request).status,
+              baton::testing::StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("key")));
+  const std::unique_ptr<v1::Inference::Stub> stub = Stub();
+  v1::ListModelsResponse response;
+  grpc::ClientContext without;
+  EXPECT_EQ(stub->ListModels(&without, {}, &response).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  grpc::ClientContext with;
+  with.AddMetadata("authorization", "Bearer sk-0123456789abcdef");
+  EXPECT_TRUE(stub->ListModels(&with, {}, &response).ok());
+  std::filesystem::remove(path);
+}
+
+TEST_F(GrpcFrontTest, HealthIsThatOfWhatARequestWouldFind) {
+  for (const auto& worker : decode_) {
+    worker->SetInfo([](v1::GetInfoResponse& info) { info.set_ready(false); });
+  }
+  Start();
+  // grpc.health.v1.Health.Check of "", by its bytes: in the response status = 1.
+  const auto serving = [&] {
+    grpc::GenericStub stub(rpc::MakeChannel(absl::StrCat("127.0.0.1:", router_->ports().grpc),
+                                            rpc::ChannelKind::kControl));
+    const grpc::Slice nothing;
+    const grpc::ByteBuffer request(&nothing, 1);
+    grpc::ClientContext context;
+    grpc::ByteBuffer response;
+    std::promise<grpc::Status> done;
+    stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request,
+                   &response, [&](grpc::Status status) { done.set_value(std::move(status)); });
+    EXPECT_TRUE(done.get_future().get().ok());
+    std::vector<grpc::Slice> slices;
+    EXPECT_TRUE(response.Dump(&slices).ok());
+    return !slices.empty() && slices[0].size() == 2 && slices[0].begin()[1] == 1;
+  };
+  EXPECT_FALSE(serving());
+  for (const auto& worker : decode_) {
+    worker->SetInfo([](v1::GetInfoResponse& info) { info.set_ready(true); });
+  }
+  ASSERT_TRUE(WaitForReady(4));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!serving() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(serving());
 }
 
 TEST_F(GrpcFrontTest, ListsItsModel) {

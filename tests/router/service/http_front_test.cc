@@ -1,4 +1,6 @@
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -229,6 +231,33 @@ TEST_F(HttpFrontTest, WithoutReadyWorkersHealthAndRequestsAre503) {
   const HttpClient::Response response = Post(kChatPath, Chat("x"));
   EXPECT_EQ(response.status, 503);
   EXPECT_THAT(ErrorOf(response).at("message").get<std::string>(), HasSubstr("no decode worker"));
+}
+
+TEST_F(HttpFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
+  const std::string path = ::testing::TempDir() + "baton_http_front_keys";
+  std::ofstream(path) << "sk-0123456789abcdef\n";
+  RouterConfig config = Config();
+  config.api_keys_file = path;
+  StartReady(config);
+  AnswerAlways("green.");
+  const std::string body = Chat("x").dump();
+  const auto ask = [&](const std::string& headers) {
+    HttpClient client(router_->ports().http);
+    client.Send(absl::StrCat("POST ", kChatPath, " HTTP/1.1\r\nHost: x\r\n", headers,
+                             "Content-Type: application/json\r\nContent-Length: ", body.size(),
+                             "\r\n\r\n", body));
+    return client.Read();
+  };
+  for (const char* headers : {"", "Authorization: Bearer sk-0123456789abcdee\r\n"}) {
+    const HttpClient::Response refused = ask(headers);
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
+    EXPECT_EQ(ErrorOf(refused).at("code"), "invalid_api_key");
+  }
+  EXPECT_EQ(Get("/v1/models").status, 401);
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(ask("Authorization: Bearer sk-0123456789abcdef\r\n").status, 200);
+  std::filesystem::remove(path);
 }
 
 TEST_F(HttpFrontTest, AWorkerWithAnotherTokenizerIsNotUsed) {

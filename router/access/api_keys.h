@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+
+namespace baton::router {
+
+// The keys that let a client in: one a line of a file, in which empty lines and those that begin
+// with '#' mean nothing. A file that has changed is read again within a second or so; if it cannot
+// be read, or holds what is no key, that is logged and the keys stay as they were. Thread-safe.
+class ApiKeys {
+ public:
+  // NOT_FOUND, DATA_LOSS: see ReadFile. INVALID_ARGUMENT, naming file and line: not a key of 16 to
+  // 256 printable characters without spaces, or no key at all. `clock` outlives it.
+  static absl::StatusOr<std::unique_ptr<ApiKeys>> Load(std::string path,
+                                                       const Clock& clock = Clock::Real());
+
+  // Whether `authorization` is "Bearer " and one of the keys. How long it takes says nothing of how
+  // much of a key is right.
+  bool Accepts(std::string_view authorization) const;
+
+ private:
+  struct Version {
+    std::filesystem::file_time_type changed;
+    uintmax_t bytes = 0;
+    friend bool operator==(const Version&, const Version&) = default;
+  };
+
+  ApiKeys(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
+  absl::Status Read() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadIfChanged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string path_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  mutable std::vector<std::string> keys_ ABSL_GUARDED_BY(mutex_);
+  mutable Version version_ ABSL_GUARDED_BY(mutex_);
+  mutable Clock::TimePoint looked_at_ ABSL_GUARDED_BY(mutex_){};
+};
+
+}  // namespace baton::router

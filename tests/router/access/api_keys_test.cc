@@ -1,0 +1,87 @@
+#include "router/access/api_keys.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::router {
+namespace {
+
+using ::baton::testing::FakeClock;
+using ::baton::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kFirst[] = "sk-first-0123456789";
+constexpr char kSecond[] = "sk-second-0123456789";
+
+class ApiKeysTest : public ::testing::Test {
+ protected:
+  ApiKeysTest() : path_(::testing::TempDir() + "baton_api_keys_test") {}
+  ~ApiKeysTest() override { std::filesystem::remove(path_); }
+
+  void Write(const std::string& text) { std::ofstream(path_) << text; }
+  bool Accepts(const std::string& authorization) { return keys_->Accepts(authorization); }
+  void LoadFrom(const std::string& text) {
+    Write(text);
+    BATON_ASSERT_OK_AND_ASSIGN(keys_, ApiKeys::Load(path_, clock_));
+  }
+
+  const std::string path_;
+  FakeClock clock_;
+  std::unique_ptr<ApiKeys> keys_;
+};
+
+TEST_F(ApiKeysTest, LetsInWhoHasOneOfTheKeys) {
+  LoadFrom(std::string("# of the team\n") + kFirst + "\n\n  " + kSecond + "\r\n");
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
+  EXPECT_TRUE(Accepts(std::string("bearer ") + kSecond));
+  for (const std::string& wrong :
+       {std::string(), std::string("Bearer "), std::string("Bearer"), std::string(kFirst),
+        std::string("Bearer ") + kFirst + "0", std::string("Bearer ") + kFirst + kFirst,
+        std::string("Bearer sk-first-012345678"), std::string("Basic ") + kFirst,
+        std::string("Bearer # of the team"), std::string("Bearer  ") + kFirst}) {
+    EXPECT_FALSE(Accepts(wrong)) << wrong;
+  }
+}
+
+TEST_F(ApiKeysTest, FollowsTheFileWithinASecond) {
+  LoadFrom(std::string(kFirst) + "\n");
+  Write(std::string(kSecond) + "\n");
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst)) << "looked at a moment ago";
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_FALSE(Accepts(std::string("Bearer ") + kFirst));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kSecond));
+}
+
+TEST_F(ApiKeysTest, AFileThatBreaksChangesNothing) {
+  LoadFrom(std::string(kFirst) + "\n");
+  for (const char* broken : {"short\n", "# nothing\n"}) {
+    Write(broken);
+    clock_.Advance(std::chrono::seconds(2));
+    EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst)) << broken;
+  }
+  std::filesystem::remove(path_);
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
+}
+
+TEST_F(ApiKeysTest, SaysWhatIsWrongWithAFileAndNotWhatItHolds) {
+  EXPECT_THAT(ApiKeys::Load(path_).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  Write("# one\nsecret words here\n");
+  EXPECT_THAT(ApiKeys::Load(path_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr(path_ + ":2"), Not(HasSubstr("secret")))));
+  Write("\n");
+  EXPECT_THAT(ApiKeys::Load(path_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no key")));
+}
+
+}  // namespace
+}  // namespace baton::router
