@@ -5,7 +5,7 @@
 //   kvtransfer_bench --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true
 //                    --benchmark_report_aggregates_only=true
 // Time is that of the clock, CPU that of all threads: on a busy machine the second is the one to
-// compare.
+// compare. The goals, and whether they are reached, are printed at the end.
 
 #include <algorithm>
 #include <array>
@@ -33,6 +33,7 @@
 #include "kvtransfer/shm/shm_service.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/shm/wire.h"
+#include "tests/bench/kvtransfer_goals.h"
 #include "tests/testing/fake_records.h"
 
 namespace baton::kvtransfer {
@@ -378,3 +379,11 @@ BENCHMARK(BM_Prompt<ShmEnds>)->Apply(Prompts);
 
 }  // namespace
 }  // namespace baton::kvtransfer
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  baton::kvtransfer::GoalsReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  return 0;
+}
