@@ -50,7 +50,7 @@ __device__ ClosingEntry DescribeEntry(const CompressParams& params, int row) {
           .has_overlap = entry > 0,
           .ring_row = position % params.ring.rows,
           .ring = params.ring.data + batch.slot[sequence] * params.ring.slot_stride,
-          .place = LocateEntry(params.pool, pages, entry),
+          .place = LocateEntry(params.pool, PageDivider(params.pool), pages, entry),
           .rope = params.rope + int64_t{entry} * kRopeDim};
 }
 

@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerProcessor)
       entry[i] = row < params.rows ? params.entry[row] : 0;
     }
   };
+  const PageDivider divider(params.pool);
   pipeline.Fetch(params.pooled, params.rows, first, 0);
   look_up(first);
   for (int stage = 0; first < params.rows; first += stride, stage ^= 1) {
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerProcessor)
       rope[i] = params.rope;
       if (sequence[i] < 0) continue;
       const int32_t* pages = params.page_table + int64_t{sequence[i]} * params.max_pages;
-      place[i] = LocateEntry(params.pool, pages, entry[i]);
+      place[i] = LocateEntry(params.pool, divider, pages, entry[i]);
       rope[i] = params.rope + int64_t{entry[i]} * kRopeDim;
     }
     look_up(first + stride);

@@ -91,6 +91,8 @@ void RmsNorm(const RmsNormParams& params, CUstream_st* stream) {
     Launch<32, 2>(params, stream);
   } else if (n <= 1024) {
     Launch<32, 4>(params, stream);
+  } else if (n <= 1536) {
+    Launch<32, 6>(params, stream);
   } else if (n <= 2048) {
     Launch<32, 8>(params, stream);
   } else if (n <= 4096) {

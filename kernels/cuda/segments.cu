@@ -12,14 +12,24 @@ namespace baton::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVectors = 8;  // of a lane, all loaded before the first is stored
+constexpr int kBlocksPerProcessor = 4;
+constexpr int kVectors = 4;  // of a lane, all loaded before the first is stored
 constexpr int64_t kPass = int64_t{16} * 32 * kVectors;  // staging bytes of a warp at a time
 
 // The last segment that starts at or before `offset`, by all lanes of a warp together.
-__device__ int FindSegment(const Segment* segments, int count, int64_t offset) {
+__device__ int FindSegment(const SegmentList& list, int64_t offset) {
+  const Segment* segments = list.segments;
   const int lane = threadIdx.x % 32;
+  // Segments are mostly of one size: it is near where it then would be.
+  const float share = static_cast<float>(offset) / static_cast<float>(list.bytes);
+  const int near = max(0, min(static_cast<int>(share * list.count) - 16, list.count - 32));
+  const bool in_front = near + lane < list.count && segments[near + lane].offset <= offset;
+  const uint32_t all_in_front = __ballot_sync(kFullWarp, in_front);
+  if (all_in_front != 0 && (all_in_front >> 31 == 0 || near + 32 >= list.count)) {
+    return near + 31 - __clz(all_in_front);
+  }
   int begin = 0;  // starts at or before; `end` does not
-  int end = count;
+  int end = list.count;
   while (end - begin > 1) {
     const int step = (end - begin + 31) / 32;
     const int probe = begin + lane * step;
@@ -104,7 +114,7 @@ __device__ uint64_t CopySegments(const SegmentList& list, int index, int64_t beg
 
 // A warp `slab` bytes of the staging buffer, whatever segments they hold.
 template <bool kGather>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     SegmentsKernel(const SegmentList list, int64_t slab, std::byte* staging,
                    unsigned long long* digest) {
   __shared__ unsigned long long block_sum;
@@ -115,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end = min(begin + slab, list.bytes);
   uint64_t sum = 0;
   if (begin < end) {
-    const int first = FindSegment(list.segments, list.count, begin);
+    const int first = FindSegment(list, begin);
     const int mine = first + static_cast<int>(threadIdx.x % 32);
     const Segment segment = mine < list.count ? list.segments[mine] : Segment{nullptr, end, 0};
     const auto bits = reinterpret_cast<uint64_t>(segment.data) |
@@ -149,10 +159,12 @@ void Launch(const SegmentList& list, std::byte* staging, uint64_t* digest, CUstr
   BATON_CHECK(list.bytes % 4 == 0 && reinterpret_cast<uintptr_t>(staging) % 16 == 0)
       << list.bytes << " bytes, staging at " << static_cast<const void*>(staging);
   if (list.bytes == 0) return;
-  // Larger slabs cost fewer searches, smaller ones keep every multiprocessor busy.
+  // Looking up segments takes longer than copying a pass: all that fits in one wave of blocks is
+  // one slab a warp. Beyond that, slabs of 16 KB even out.
   constexpr int kWarps = kThreads / 32;
-  const int64_t all = int64_t{48} * CurrentDevice().multiprocessors;  // warps that run at once
-  const int64_t slab = kPass * std::clamp<int64_t>(list.bytes / (all * kPass), 1, 4);
+  const int64_t resident = int64_t{kWarps * kBlocksPerProcessor} * CurrentDevice().multiprocessors;
+  const int64_t passes = (list.bytes + kPass - 1) / kPass;
+  const int64_t slab = kPass * std::min<int64_t>((passes + resident - 1) / resident, 8);
   const int64_t blocks = (list.bytes + slab * kWarps - 1) / (slab * kWarps);
   SegmentsKernel<kGather><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
       list, slab, staging, reinterpret_cast<unsigned long long*>(digest));

@@ -14,8 +14,23 @@ struct EntryPlace {
   int index = 0;              // of the entry in its page
 };
 
-__device__ inline EntryPlace LocateEntry(const PagedPool& pool, const int32_t* pages, int entry) {
-  const int page = entry / pool.entries_per_page;
+// Divides entries by pool.entries_per_page, by a multiplication: exact while their product is below
+// 2^32.
+class PageDivider {
+ public:
+  __device__ explicit PageDivider(const PagedPool& pool)
+      : inverse_(0xffffffffu / static_cast<uint32_t>(pool.entries_per_page) + 1) {}
+  __device__ int PageOf(int entry) const {
+    return inverse_ == 0 ? entry : static_cast<int>(__umulhi(entry, inverse_));
+  }
+
+ private:
+  uint32_t inverse_;  // 0: one entry a page
+};
+
+__device__ inline EntryPlace LocateEntry(const PagedPool& pool, const PageDivider& divider,
+                                         const int32_t* pages, int entry) {
+  const int page = divider.PageOf(entry);
   return {.page = pool.data + pages[page] * pool.page_bytes,
           .index = entry - page * pool.entries_per_page};
 }
