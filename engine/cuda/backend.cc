@@ -1,3 +1,4 @@
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -6,6 +7,7 @@
 #include "engine/cuda/device_records.h"
 #include "engine/cuda/transfer_lane.h"
 #include "engine/model/device_backend.h"
+#include "kernels/cuda/variants.h"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/stream.h"
 
@@ -20,6 +22,17 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint,
                                                    const ForwardOptions& options) override {
+    const ModelConfig& config = checkpoint.config();
+    const std::string lacking =
+        kernels::cuda::WhatKernelsLack({.heads = config.num_attention_heads,
+                                        .index_heads = config.index_n_heads,
+                                        .index_topk = options.TopkFor(config),
+                                        .hidden = config.hidden_size,
+                                        .expert_width = config.moe_intermediate_size,
+                                        .experts = config.n_routed_experts});
+    if (!lacking.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat("no CUDA kernels for ", lacking));
+    }
     return cuda::CudaModel::Load(checkpoint, options);
   }
 
@@ -70,12 +83,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend() {
     return absl::FailedPreconditionError(
         "device is \"cuda\", but no NVIDIA driver or card is found");
   }
-  const kernels::DeviceInfo& device = kernels::CurrentDevice();
-  constexpr int kHopper = 90;
-  if (device.compute_capability != kHopper) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(device.name, " has compute capability ", device.compute_capability / 10, ".",
-                     device.compute_capability % 10, "; the kernels need 9.0"));
+  if (const std::string lacking = kernels::cuda::WhatDeviceLacks(); !lacking.empty()) {
+    return absl::FailedPreconditionError(lacking);
   }
   auto staging = kernels::PinnedBuffer::Allocate(cuda::TransferLane::kStagingBytes);
   if (!staging) return absl::ResourceExhaustedError("no page-locked memory for transfers");

@@ -1,8 +1,13 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/numeric.cuh"
+#include "kernels/cuda/device/reduce.cuh"
+#include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/hyper_connection.h"
-#include "kernels/cuda/hyper_projection.cuh"
+#include "kernels/cuda/hyper_projection.h"
+#include "kernels/cuda/variants.h"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/error.h"
 
@@ -13,13 +18,23 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMixTiles = kMixes / 8;
 constexpr int kHeadTiles = 1;
-constexpr int kMaxChunks = 4;  // D <= 8 * kThreads * kMaxChunks
-constexpr int64_t kWidthUnit = int64_t{HcProjection<1>::kStep} * kGroups;  // of 4 D
+constexpr int64_t kWidthUnit = int64_t{kHcStep} * kGroups;  // of 4 D
+constexpr int kProjectRows = 128;                           // of a block of the projection
 
 int Tiles(int mixes) { return (mixes + 7) / 8; }
 
+// Where eight channels of a part of a mix go, in units of 16 bytes: `block` of 32 channels, lane
+// 4 (mix % 8) + channels / 8.
+__device__ int64_t FnPlace(bool wgmma, int64_t block, int tiles, int tile, int part, int lane) {
+  if (!wgmma) return ((block * tiles + tile) * kFnParts + part) * 32 + lane;
+  const int row = (part * tiles + tile) * 8 + lane / 4;
+  const int piece = static_cast<int>(block % 2) * 4 + lane % 4;
+  return block / 2 * (kFnParts * tiles * 64) + SwizzledOffset(row, piece) / 16;
+}
+
 // A thread eight channels of one mix, all parts.
-__global__ void PackHcFnKernel(MatrixView<const float> fn, int tiles, Vector16* packed) {
+__global__ void PackHcFnKernel(MatrixView<const float> fn, int tiles, bool wgmma,
+                               Vector16* packed) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int lane = static_cast<int>(index % 32);
   const int tile = static_cast<int>(index / 32 % tiles);
@@ -37,8 +52,8 @@ __global__ void PackHcFnKernel(MatrixView<const float> fn, int tiles, Vector16* 
       rest[2 * k] -= LowBf16(words[k]);
       rest[2 * k + 1] -= HighBf16(words[k]);
     }
-    packed[((block * tiles + tile) * kFnParts + part) * 32 + lane] = {words[0], words[1], words[2],
-                                                                      words[3]};
+    packed[FnPlace(wgmma, block, tiles, tile, part, lane)] = {words[0], words[1], words[2],
+                                                              words[3]};
   }
 }
 
@@ -105,7 +120,7 @@ __device__ float Sinkhorn(float a, int iterations, float eps) {
 // One warp: turns a row's projection into `pre`, and into the outputs post and comb.
 template <int kTiles>
 __device__ void Mix(const ReadParams& params, int64_t row, float* pre) {
-  constexpr int kColumns = HcProjection<kTiles>::kColumns;
+  constexpr int kColumns = HcColumns<kTiles>;
   const int lane = threadIdx.x % 32;
   // Lanes 0 to 15 take C, 16 to 19 pre, 20 to 23 post; the last lane the sum of squares.
   constexpr bool kHead = kTiles == kHeadTiles;
@@ -133,46 +148,40 @@ __device__ void Mix(const ReadParams& params, int64_t row, float* pre) {
   if (lane >= 16 && lane < 20) pre[lane - 16] = Sigmoid(m) + params.hc_eps;
 }
 
-// A block a row: the streams travel while one warp mixes. Last rows first: they were read last by
-// the projection and may still lie in the L2 cache.
+// A block kReadRows rows, or one when there are few: a warp mixes each, then all read their
+// streams. Last rows first: they were read last by the projection and may still lie in the L2
+// cache.
+constexpr int kReadRows = 4;
+
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads) HcReadKernel(const ReadParams params) {
-  __shared__ float pre[kStreams];
-  const int64_t row = params.streams.rows - 1 - blockIdx.x;
+__global__ void __launch_bounds__(kThreads) HcReadKernel(const ReadParams params, int block_rows) {
+  __shared__ float pre[kReadRows][kStreams];
+  const int64_t last = params.streams.rows - 1 - int64_t{blockIdx.x} * block_rows;
   const int64_t d = params.x.cols;
-  const BFloat16* streams = params.streams.Row(row);
-  const int first = static_cast<int>(threadIdx.x) * 8;
-  constexpr int kAhead = 2;  // chunks that are loaded before the mix is known
-  Vector16 ahead[kAhead][kStreams];
-#pragma unroll
-  for (int chunk = 0; chunk < kAhead; ++chunk) {
-    const int column = first + chunk * kThreads * 8;
-#pragma unroll
-    for (int j = 0; j < kStreams; ++j) {
-      ahead[chunk][j] = {0, 0, 0, 0};
-      if (column < d) ahead[chunk][j] = LoadStreaming16(streams + j * d + column);
-    }
-  }
-  if (threadIdx.x < 32) Mix<kTiles>(params, row, pre);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < block_rows && last >= warp) Mix<kTiles>(params, last - warp, pre[warp]);
   __syncthreads();
+  for (int i = 0; i < block_rows && last >= i; ++i) {
+    const BFloat16* streams = params.streams.Row(last - i);
+    BFloat16* x = params.x.Row(last - i);
+#pragma unroll 2
+    for (int64_t column = threadIdx.x * 8; column < d; column += kThreads * 8) {
+      Vector16 u[kStreams];
 #pragma unroll
-  for (int chunk = 0; chunk < kMaxChunks; ++chunk) {
-    const int column = first + chunk * kThreads * 8;
-    if (column >= d) continue;
-    float sum[8];
+      for (int j = 0; j < kStreams; ++j) u[j] = LoadStreaming16(streams + j * d + column);
+      float sum[8];
 #pragma unroll
-    for (int j = 0; j < kStreams; ++j) {
-      const Vector16 u =
-          chunk < kAhead ? ahead[chunk][j] : LoadStreaming16(streams + j * d + column);
-      const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+      for (int j = 0; j < kStreams; ++j) {
+        const uint32_t words[4] = {u[j].x, u[j].y, u[j].z, u[j].w};
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const float v = k % 2 == 0 ? LowBf16(words[k / 2]) : HighBf16(words[k / 2]);
-        sum[k] = j == 0 ? __fmul_rn(pre[0], v) : __fmaf_rn(pre[j], v, sum[k]);
+        for (int k = 0; k < 8; ++k) {
+          const float v = k % 2 == 0 ? LowBf16(words[k / 2]) : HighBf16(words[k / 2]);
+          sum[k] = j == 0 ? __fmul_rn(pre[i][0], v) : __fmaf_rn(pre[i][j], v, sum[k]);
+        }
       }
+      Store16(x + column, {PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3]),
+                           PackBf16(sum[4], sum[5]), PackBf16(sum[6], sum[7])});
     }
-    Store16(params.x.Row(row) + column, {PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3]),
-                                         PackBf16(sum[4], sum[5]), PackBf16(sum[6], sum[7])});
   }
 }
 
@@ -218,34 +227,36 @@ __global__ void __launch_bounds__(kThreads) HcPostKernel(const HcPostParams para
 
 void CheckShapes(MatrixView<const BFloat16> streams, int64_t d) {
   BATON_CHECK(streams.cols == kStreams * d && streams.cols % kWidthUnit == 0 &&
-              d <= 8 * kThreads * kMaxChunks && streams.stride % 8 == 0)
+              streams.stride % 8 == 0)
       << "no kernel for streams of width " << d;
 }
 
 // Fills params.partial, then reads.
 template <int kTiles>
 void ProjectAndRead(ReadParams params, const void* fn, void* scratch, CUstream_st* stream) {
-  using Projection = HcProjection<kTiles>;
   CheckShapes(params.streams, params.x.cols);
   const int64_t rows = params.streams.rows;
   if (rows == 0) return;
-  const int64_t blocks = (rows + Projection::kBlockRows - 1) / Projection::kBlockRows;
-  const int all_steps = static_cast<int>(params.streams.cols) / Projection::kStep;
+  const int64_t blocks = (rows + kProjectRows - 1) / kProjectRows;
+  const int all_steps = static_cast<int>(params.streams.cols) / kHcStep;
   const int group_segments = all_steps % (kGroups * kGroupSegments) == 0 ? kGroupSegments : 1;
   const int segments = kGroups * group_segments;
   constexpr int kRuns = 4;  // of channels, when rows make many blocks
   const bool by_segment = blocks * kRuns < CurrentDevice().multiprocessors;
   params.group_parts = by_segment ? group_segments : 1;
   params.partial = static_cast<const float*>(scratch);
-  const auto kernel = by_segment ? HcProjectKernel<kTiles, true> : HcProjectKernel<kTiles, false>;
-  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 Projection::kSharedBytes),
-            "cudaFuncSetAttribute");
-  const dim3 grid(static_cast<unsigned>(blocks), by_segment ? segments : kRuns);
-  kernel<<<grid, Projection::kThreads, Projection::kSharedBytes, stream>>>(
-      params.streams, static_cast<const Vector16*>(fn), segments, static_cast<float*>(scratch));
-  CheckLaunch("HcProject");
-  HcReadKernel<kTiles><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(params);
+  const auto project = HasSm90a() ? HcProjectSm90a<kTiles> : HcProjectPortable<kTiles>;
+  project({.streams = params.streams,
+           .fn = fn,
+           .segments = segments,
+           .by_segment = by_segment,
+           .runs = static_cast<unsigned>(by_segment ? segments : kRuns),
+           .partial = static_cast<float*>(scratch)},
+          stream);
+  const int block_rows = rows >= 8 * CurrentDevice().multiprocessors ? kReadRows : 1;
+  const int64_t read_blocks = (rows + block_rows - 1) / block_rows;
+  HcReadKernel<kTiles>
+      <<<static_cast<unsigned>(read_blocks), kThreads, 0, stream>>>(params, block_rows);
   CheckLaunch("HcRead");
 }
 
@@ -258,14 +269,14 @@ void PackHcFn(MatrixView<const float> fn, void* packed, CUstream_st* stream) {
   const int tiles = Tiles(static_cast<int>(fn.rows));
   const int64_t threads = fn.cols * tiles;
   PackHcFnKernel<<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
-                   stream>>>(fn, tiles, static_cast<Vector16*>(packed));
+                   stream>>>(fn, tiles, HasSm90a(), static_cast<Vector16*>(packed));
   CheckLaunch("PackHcFn");
 }
 
 int64_t HcScratchBytes(int64_t rows) {
-  constexpr int64_t kRowBytes = HcProjection<kMixTiles>::kColumns * sizeof(float);
+  constexpr int64_t kRowBytes = HcColumns<kMixTiles> * sizeof(float);
   // Above this number of rows a partial sum stands for a whole group.
-  const int64_t few = int64_t{CurrentDevice().multiprocessors} * HcProjection<1>::kBlockRows;
+  const int64_t few = int64_t{CurrentDevice().multiprocessors} * kProjectRows;
   return kRowBytes * kGroups * std::max(rows, kGroupSegments * std::min(rows, few));
 }
 

@@ -8,7 +8,7 @@
 
 struct CUstream_st;
 
-// kernels/hyper_connection.h. D a multiple of 256, at most 8192; rows aligned to 16 bytes.
+// kernels/hyper_connection.h. D a multiple of 256; rows aligned to 16 bytes.
 //
 // The product with `fn` is FP32 by FP32: streams are BF16 already, and `fn` is the sum of three
 // BF16 numbers (24 bits), so every product is exact on the tensor cores; what they add up is moved

@@ -1,11 +1,11 @@
 #include "kernels/cuda/index_logits.h"
 
-#include "kernels/runtime/device.h"
+#include "kernels/cuda/variants.h"
 
 namespace baton::kernels::cuda {
 
 void IndexLogits(const IndexLogitsParams& params, CUstream_st* stream) {
-  if (CurrentDevice().compute_capability == 90) return IndexLogitsSm90a(params, stream);
+  if (HasSm90a()) return IndexLogitsSm90a(params, stream);
   IndexLogitsPortable(params, stream);
 }
 

@@ -30,9 +30,9 @@ struct IndexLogitsParams {
 // The fastest variant that the current device runs.
 void IndexLogits(const IndexLogitsParams& params, CUstream_st* stream);
 
-// wgmma; compute capability 9.0 only.
+// wgmma; see variants.h.
 void IndexLogitsSm90a(const IndexLogitsParams& params, CUstream_st* stream);
-// mma.sync; any from 8.0 on.
+// mma.sync.
 void IndexLogitsPortable(const IndexLogitsParams& params, CUstream_st* stream);
 
 }  // namespace baton::kernels::cuda

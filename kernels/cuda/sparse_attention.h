@@ -34,7 +34,14 @@ struct SparseAttentionParams {
   BFloat16* out = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes
   float* scratch = nullptr;  // SparseAttentionScratchBytes, aligned to 16 bytes
 };
+
+// The fastest variant that the current device runs.
 void SparseAttention(const SparseAttentionParams& params, CUstream_st* stream);
+
+// wgmma; see variants.h.
+void SparseAttentionSm90a(const SparseAttentionParams& params, CUstream_st* stream);
+// mma.sync; half the heads a block, and with 99 KiB of shared memory.
+void SparseAttentionPortable(const SparseAttentionParams& params, CUstream_st* stream);
 
 // At most 20 MB, whatever the context.
 int64_t SparseAttentionScratchBytes(const SparseAttentionParams& params);

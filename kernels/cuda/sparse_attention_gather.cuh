@@ -10,6 +10,10 @@ namespace baton::kernels::cuda {
 
 inline constexpr int kGatherThreads = 128;
 inline constexpr int kKvStages = 2;
+inline constexpr int kHeadTile = 64;                 // heads of a block
+inline constexpr int kKvBlockBytes = kKvTile * 128;  // 64 channels of a tile
+inline constexpr int kKvTileBytes = kKvBlocks * kKvBlockBytes;
+static_assert(kHeadTile == kKvTile);  // queries lie as candidates do
 
 struct GatherShared {
   alignas(1024) uint8_t q[kKvTileBytes];  // 64 heads
@@ -17,75 +21,60 @@ struct GatherShared {
   const std::byte* source[2][kKvTile];       // of a tile's rows; null: zeros
   uint64_t scales[2][kKvTile];               // of packed entries
   uint32_t exists[kKvStages][kKvTile / 32];  // which rows of a tile are candidates
+  AttentionWork work;                        // that `q` belongs to; no tiles: the end
+  float sinks[kHeadTile];
   StageRing<kKvStages> ring;
   StageRing<1> q_ring;
 
-  // Copies arrive with each gathering thread, `exists` with one lane of the warps that write it.
+  // Copies arrive with each gathering thread, `exists` with one lane of the warps that write it,
+  // `work` and `sinks` with one thread a head.
   __device__ void Init(int consumers) {
     ring.Init(kGatherThreads + kKvTile / 32, consumers);
-    q_ring.Init(kGatherThreads, consumers);
+    q_ring.Init(kGatherThreads + kHeadTile, consumers);
   }
 };
 
-// kFp8Packed: four threads share two records. Piece 4 i + lane of a record is theirs at step i; the
-// 64 codes of a step have one scale, and the last two steps are the channels kept as BF16.
-inline constexpr int kPackedRecord = 576;
+// Four threads share a packed record: piece 4 i + lane is theirs at step i.
 inline constexpr int kPackedLanes = 4;
-inline constexpr int kPackedRows = kKvTile * kPackedLanes / kGatherThreads;  // of a thread
-inline constexpr int kPackedSteps = kPackedRecord / 16 / kPackedLanes;
-inline constexpr int kPackedCodeSteps = 7;
+inline constexpr int kPackedSteps = kPackedPieces / kPackedLanes;
 
 template <EntryFormat kFormat>
 struct KvGather {
   const SparseAttentionParams& params;
   GatherShared& shared;
   int thread;
-  int n = 0;  // uses of the ring so far
+  int n = 0;        // uses of the ring so far
+  int queries = 0;  // and of the queries' buffer
 
   // What a thread finds out about one row of a tile before the tile's turn: two dependent loads.
-  struct Location {
-    const std::byte* source = nullptr;
-    uint64_t scales = 0;  // a NaN scale would turn the zeros of a missing row to NaN
-  };
-  __device__ Location Locate(const RowCandidates& c, const AttentionWork& work, int tile) const {
-    Location location;
-    const int slot = tile * kKvTile + thread;
-    if (thread >= kKvTile || tile >= work.tile_end || !c.Exists(slot)) return location;
-    if (slot < c.window_slots) {
-      location.source = WindowRow(params, c, slot);
-      return location;
-    }
-    const EntryPlace place = PlaceOf(params, c, work.row, slot - c.window_slots);
-    if (place.page == nullptr) return location;
-    if constexpr (kFormat == EntryFormat::kBf16) {
-      location.source = place.page + place.index * (kKvDim * 2);
-    } else {
-      const std::byte* scales = place.page + params.pool.entries_per_page * kPackedRecord;
-      location.scales = *reinterpret_cast<const uint64_t*>(scales + place.index * 8);
-      location.source = place.page + place.index * kPackedRecord;
-    }
-    return location;
+  __device__ KvSource Locate(const RowCandidates& c, const AttentionWork& work, int tile) const {
+    if (thread >= kKvTile || tile >= work.tile_end) return {};
+    return SlotSource<kFormat>(params, c, work.row, tile * kKvTile + thread);
   }
 
-  __device__ void CopyQueries(const AttentionWork& work, int use) {
-    shared.q_ring.WaitEmpty(use);
+  __device__ void CopyQueries(const AttentionWork& work) {
+    AnnounceWork(work);
     constexpr int kPieces = kKvDim / 8;
     const BFloat16* q = params.q + static_cast<int64_t>(work.row) * params.heads * kKvDim;
-#pragma unroll 8
+#pragma unroll 4
     for (int i = thread; i < kHeadTile * kPieces; i += kGatherThreads) {
       const int head = i / kPieces;
       const bool exists = work.head_begin + head < params.heads;
       const BFloat16* source = q + int64_t{work.head_begin + head} * kKvDim + i % kPieces * 8;
-      CopyAsync16(SharedAddress(shared.q + KvOffset(head, i % kPieces)), exists ? source : params.q,
-                  exists);
+      CopyAsync16(SharedAddress(shared.q + KvOffset<kKvTile>(head, i % kPieces)),
+                  exists ? source : params.q, exists);
     }
     ArriveWhenCopied(&shared.q_ring.full[0]);
   }
+  __device__ void AnnounceEnd() {
+    AnnounceWork({});
+    shared.q_ring.ArriveFull(0);
+  }
 
   // The next tile, whose rows `location` names.
-  __device__ void Bring(const RowCandidates& c, int tile, const Location& location) {
+  __device__ void Bring(const RowCandidates& c, int tile, const KvSource& location) {
     if (thread < kKvTile) {
-      shared.source[n % 2][thread] = location.source;
+      shared.source[n % 2][thread] = location.data;
       shared.scales[n % 2][thread] = location.scales;
     }
     SyncThreads(kBarrier, kGatherThreads);
@@ -93,16 +82,10 @@ struct KvGather {
       shared.ring.WaitEmpty(n);
       CopyRows();
     } else {
-      if constexpr (kFormat != EntryFormat::kBf16) {
-        Records records;
-        LoadRecords(records);
-        shared.ring.WaitEmpty(n);
-        StoreRecords(records);
-        shared.ring.ArriveFull(n);
-      }
+      if constexpr (kFormat != EntryFormat::kBf16) ConvertRows();
     }
     if (thread < kKvTile) {
-      const uint32_t exists = __ballot_sync(0xffffffffu, location.source != nullptr);
+      const uint32_t exists = __ballot_sync(0xffffffffu, location.data != nullptr);
       if (thread % 32 == 0) {
         shared.exists[n % kKvStages][thread / 32] = exists;
         shared.ring.ArriveFull(n);
@@ -113,6 +96,16 @@ struct KvGather {
 
  private:
   static constexpr int kBarrier = 3;
+
+  __device__ void AnnounceWork(const AttentionWork& work) {
+    const int head = work.head_begin + thread;
+    const float sink = thread < kHeadTile && head < params.heads ? params.sinks[head] : 0;
+    shared.q_ring.WaitEmpty(queries++);
+    if (thread >= kHeadTile) return;
+    if (thread == 0) shared.work = work;
+    shared.sinks[thread] = sink;
+    shared.q_ring.ArriveFull(0);
+  }
 
   __device__ uint8_t* Tile() const { return shared.tiles[n % kKvStages]; }
 
@@ -129,61 +122,47 @@ struct KvGather {
       for (int i = 0; i < kAtOnce; ++i) {
         const bool exists = sources[i] != nullptr;
         const void* source = exists ? static_cast<const void*>(sources[i] + piece * 16) : params.q;
-        CopyAsync16(SharedAddress(Tile() + KvOffset(first + i * kRowsAtOnce, piece)), source,
-                    exists);
+        CopyAsync16(SharedAddress(Tile() + KvOffset<kKvTile>(first + i * kRowsAtOnce, piece)),
+                    source, exists);
       }
     }
     ArriveWhenCopied(&shared.ring.full[n % kKvStages]);
   }
 
-  // Packed records wait in registers until their stage is free.
+  // Packed records wait in registers, half a tile at a time: the first half until the stage is
+  // free.
   struct Records {
-    Vector16 pieces[kPackedRows][kPackedSteps];
+    Vector16 pieces[kPackedSteps];
   };
-  __device__ int PackedRow(int i) const {
-    return thread / kPackedLanes + i * (kGatherThreads / kPackedLanes);
-  }
-  __device__ void LoadRecords(Records& records) const {
+  __device__ void LoadRecords(int row, Records& records) const {
+    const std::byte* source = shared.source[n % 2][row];
 #pragma unroll
-    for (int i = 0; i < kPackedRows; ++i) {
-      const std::byte* source = shared.source[n % 2][PackedRow(i)];
-#pragma unroll
-      for (int step = 0; step < kPackedSteps; ++step) {
-        Vector16& piece = records.pieces[i][step];
-        piece = {0, 0, 0, 0};
-        const int offset = (step * kPackedLanes + thread % kPackedLanes) * 16;
-        if (source != nullptr) piece = Load16(source + offset);
-      }
+    for (int step = 0; step < kPackedSteps; ++step) {
+      Vector16& piece = records.pieces[step];
+      piece = {0, 0, 0, 0};
+      const int offset = (step * kPackedLanes + thread % kPackedLanes) * 16;
+      if (source != nullptr) piece = Load16(source + offset);
     }
   }
-  __device__ void StoreRecords(const Records& records) const {
-    const int lane = thread % kPackedLanes;
+  __device__ void StoreRecords(int row, const Records& records) const {
+    const uint64_t scales = shared.scales[n % 2][row];
 #pragma unroll
-    for (int i = 0; i < kPackedRows; ++i) {
-      const int row = PackedRow(i);
-      const uint64_t scales = shared.scales[n % 2][row];
-#pragma unroll
-      for (int step = 0; step < kPackedSteps; ++step) {
-        const Vector16& codes = records.pieces[i][step];
-        const int piece = step * kPackedLanes + lane;
-        if (step >= kPackedCodeSteps) {
-          Store16(Tile() + KvOffset(row, piece + kPackedCodeSteps * kPackedLanes), codes);
-          continue;
-        }
-        const float scale = DecodeE8m0(static_cast<uint32_t>(scales >> (8 * step)) & 0xffu);
-        Store16(Tile() + KvOffset(row, 2 * piece), Widened(codes.x, codes.y, scale));
-        Store16(Tile() + KvOffset(row, 2 * piece + 1), Widened(codes.z, codes.w, scale));
-      }
+    for (int step = 0; step < kPackedSteps; ++step) {
+      StorePackedPiece<kKvTile>(Tile(), row, step * kPackedLanes + thread % kPackedLanes,
+                                records.pieces[step], scales);
     }
   }
-
-  // Eight codes times a power of two: BF16 values.
-  __device__ static Vector16 Widened(uint32_t low, uint32_t high, float scale) {
-    const auto pair = [scale](uint32_t codes) {
-      const float2 values = UnpackE4m3(static_cast<uint16_t>(codes));
-      return PackBf16(values.x * scale, values.y * scale);
-    };
-    return {pair(low & 0xffffu), pair(low >> 16), pair(high & 0xffffu), pair(high >> 16)};
+  __device__ void ConvertRows() const {
+    constexpr int kHalf = kGatherThreads / kPackedLanes;
+    static_assert(2 * kHalf == kKvTile);
+    const int row = thread / kPackedLanes;
+    Records records;
+    LoadRecords(row, records);
+    shared.ring.WaitEmpty(n);
+    StoreRecords(row, records);
+    LoadRecords(row + kHalf, records);
+    StoreRecords(row + kHalf, records);
+    shared.ring.ArriveFull(n);
   }
 };
 

@@ -6,21 +6,26 @@
 
 namespace baton::kernels::cuda {
 
+inline constexpr int kPortableHeadTile = 32;
+
 // How the work of a launch is cut, and where the parts of rows that were split go: outputs not yet
 // divided by their sum [rows, heads, splits, 512], and [rows, heads, splits] maxima (of scaled
 // scores, in units of log 2) and sums. An empty part has maximum -infinity and sum 0.
 struct AttentionPlan {
+  int head_tile = 64;  // heads of an item
   int head_tiles = 1;
   int splits = 1;
   int64_t items = 0;  // rows x head_tiles x splits, the last fastest
-  int blocks = 0;     // that share them
+  int blocks = 0;     // that share them, where they are shared
   float* partial_outputs = nullptr;
   float* partial_maxima = nullptr;
   float* partial_sums = nullptr;
 };
 
-void SparseAttentionSm90a(const SparseAttentionParams& params, const AttentionPlan& plan,
+void LaunchAttentionSm90a(const SparseAttentionParams& params, const AttentionPlan& plan,
                           CUstream_st* stream);
+void LaunchAttentionPortable(const SparseAttentionParams& params, const AttentionPlan& plan,
+                             CUstream_st* stream);
 
 // Joins the parts of all rows and adds the sink to the denominator.
 void CombineSplits(const SparseAttentionParams& params, const AttentionPlan& plan,

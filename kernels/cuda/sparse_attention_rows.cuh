@@ -13,14 +13,13 @@
 namespace baton::kernels::cuda {
 
 inline constexpr int kKvDim = 512;
-inline constexpr int kKvTile = 64;    // candidates of a tile
-inline constexpr int kHeadTile = 64;  // heads of a block
+inline constexpr int kKvTile = 64;  // candidates of a tile
 inline constexpr int kKvBlocks = kKvDim / 64;
-inline constexpr int kKvBlockBytes = kKvTile * 128;  // 64 channels of a tile
-inline constexpr int kKvTileBytes = kKvBlocks * kKvBlockBytes;
 
+// Where 16-byte piece `piece` of a row lies in a tile of kRows rows.
+template <int kRows>
 __device__ inline int KvOffset(int row, int piece) {
-  return piece / 8 * kKvBlockBytes + SwizzledOffset(row, piece % 8);
+  return piece / 8 * kRows * 128 + SwizzledOffset(row, piece % 8);
 }
 
 // Candidates of one row, as slots: [0, window_slots) are the window, oldest first and filled up in
@@ -39,13 +38,13 @@ struct RowCandidates {
   __device__ bool Exists(int slot) const { return slot >= first && slot < window_slots + entries; }
 };
 
-// One piece of work: tiles [tile, tile_end) of a row for 64 heads.
+// One piece of work: tiles [tile, tile_end) of a row for plan.head_tile heads.
 struct AttentionWork {
-  int row;
-  int head_begin;
-  int split;
-  int tile;
-  int tile_end;
+  int row = 0;
+  int head_begin = 0;
+  int split = 0;
+  int tile = 0;
+  int tile_end = 0;
 };
 
 __device__ inline RowCandidates CandidatesOf(const SparseAttentionParams& params, int row) {
@@ -71,7 +70,7 @@ __device__ inline AttentionWork WorkOf(const AttentionPlan& plan, const RowCandi
                                        int64_t item) {
   AttentionWork work;
   work.split = static_cast<int>(item % plan.splits);
-  work.head_begin = static_cast<int>(item / plan.splits % plan.head_tiles) * kHeadTile;
+  work.head_begin = static_cast<int>(item / plan.splits % plan.head_tiles) * plan.head_tile;
   work.row = static_cast<int>(item / plan.splits / plan.head_tiles);
   const int begin = c.first / kKvTile;
   const int end = (c.window_slots + c.entries + kKvTile - 1) / kKvTile;
@@ -95,23 +94,66 @@ __device__ inline const std::byte* WindowRow(const SparseAttentionParams& params
   return reinterpret_cast<const std::byte*>(row);
 }
 
-// Where compressed candidate i of a row is stored; page null where the selection ends before it.
-struct EntryPlace {
-  const std::byte* page;
-  int index;  // in the page
+// kFp8Packed: a record of 448 codes, 64 to a scale, and 64 channels as BF16; scales lie apart.
+inline constexpr int kPackedRecord = 576;
+inline constexpr int kPackedPieces = kPackedRecord / 16;
+inline constexpr int kPackedCodePieces = 28;  // the first of them; 4 to a scale
+
+// Where a candidate is stored.
+struct KvSource {
+  const std::byte* data = nullptr;  // null: there is none
+  uint64_t scales = 0;  // of packed entries; a NaN scale would turn a missing row's zeros to NaN
 };
-__device__ inline EntryPlace PlaceOf(const SparseAttentionParams& params, const RowCandidates& c,
-                                     int row, int i) {
+
+// Compressed candidate i of a row; none where the selection ends before it.
+template <EntryFormat kFormat>
+__device__ inline KvSource EntrySource(const SparseAttentionParams& params, const RowCandidates& c,
+                                       int row, int i) {
   int entry = i;
   if (params.selected != nullptr) {
     entry = params.selected[static_cast<int64_t>(row) * params.k + i];
-    if (entry < 0) return {nullptr, 0};
+    if (entry < 0) return {};
   }
   const int per_page = params.pool.entries_per_page;
-  const int64_t page =
+  const int64_t id =
       params.batch.page_table[static_cast<int64_t>(c.sequence) * params.batch.max_pages +
                               (entry >> (__ffs(per_page) - 1))];
-  return {params.pool.data + page * params.pool.page_bytes, entry & (per_page - 1)};
+  const std::byte* page = params.pool.data + id * params.pool.page_bytes;
+  const int index = entry & (per_page - 1);
+  if constexpr (kFormat == EntryFormat::kBf16) return {page + index * (kKvDim * 2), 0};
+  const std::byte* scales = page + per_page * kPackedRecord;
+  return {page + index * kPackedRecord, *reinterpret_cast<const uint64_t*>(scales + index * 8)};
+}
+
+// The candidate of a slot.
+template <EntryFormat kFormat>
+__device__ inline KvSource SlotSource(const SparseAttentionParams& params, const RowCandidates& c,
+                                      int row, int slot) {
+  if (!c.Exists(slot)) return {};
+  if (slot < c.window_slots) return {WindowRow(params, c, slot), 0};
+  return EntrySource<kFormat>(params, c, row, slot - c.window_slots);
+}
+
+// Eight codes times a power of two: BF16 values.
+__device__ inline Vector16 WidenCodes(uint32_t low, uint32_t high, float scale) {
+  const auto pair = [scale](uint32_t codes) {
+    const float2 values = UnpackE4m3(static_cast<uint16_t>(codes));
+    return PackBf16(values.x * scale, values.y * scale);
+  };
+  return {pair(low & 0xffffu), pair(low >> 16), pair(high & 0xffffu), pair(high >> 16)};
+}
+
+// Puts piece `piece` of a packed record into a tile of kRows rows.
+template <int kRows>
+__device__ inline void StorePackedPiece(uint8_t* tile, int row, int piece, const Vector16& value,
+                                        uint64_t scales) {
+  if (piece >= kPackedCodePieces) {
+    Store16(tile + KvOffset<kRows>(row, piece + kPackedCodePieces), value);
+    return;
+  }
+  const float scale = DecodeE8m0(static_cast<uint32_t>(scales >> (piece / 4 * 8)) & 0xffu);
+  Store16(tile + KvOffset<kRows>(row, 2 * piece), WidenCodes(value.x, value.y, scale));
+  Store16(tile + KvOffset<kRows>(row, 2 * piece + 1), WidenCodes(value.z, value.w, scale));
 }
 
 }  // namespace baton::kernels::cuda

@@ -43,7 +43,9 @@ std::vector<int32_t> RandomSelection(int rows, int k, int entries) {
   return selected;
 }
 
-void BenchAttention(Bench& bench, const Shape& shape) {
+using Variant = void (*)(const SparseAttentionParams&, CUstream_st*);
+
+void BenchAttention(Bench& bench, const Shape& shape, Variant variant = SparseAttention) {
   const int rows = shape.sequences * shape.rows_each;
   const int entries = shape.ratio == 0 ? 0 : shape.context / shape.ratio;
   const int per_page = shape.ratio == 128 ? 2 : kBenchEntriesPerPage;
@@ -98,7 +100,7 @@ void BenchAttention(Bench& bench, const Shape& shape) {
              .bytes = 4.0 * rows * kHeads * kDim +
                       (decode ? entry_bytes * gathered + 1024.0 * kWindow * rows : 0),
              .flops = candidates * kHeads * kDim * 4,
-             .launch = [=](int, CUstream_st* stream) { SparseAttention(params, stream); }},
+             .launch = [=](int, CUstream_st* stream) { variant(params, stream); }},
             decode ? Ceiling::kRead : Ceiling::kBf16Gemm);
 }
 
@@ -121,6 +123,10 @@ const BenchGroup kAttention("attention", [](Bench& bench) {
   }
   BenchAttention(bench, {"decode 64 window", 64, 1, 32768, 0, 0});
   BenchAttention(bench, {"prefill 8192 window", 1, 8192, 22528, 0, 0});
+  BenchAttention(bench, {"mma.sync decode 64 x 32K CSA 512 bf16", 64, 1, 32768, 4, 512},
+                 SparseAttentionPortable);
+  BenchAttention(bench, {"mma.sync prefill 8192 at 22.5K CSA 512 bf16", 1, 8192, 22528, 4, 512},
+                 SparseAttentionPortable);
 });
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/variants.h"
 #include "tests/kernels/cuda/index_case.h"
 
 namespace baton::kernels::cuda {
@@ -18,6 +19,11 @@ struct Subject {
 
 class IndexLogitsTest : public CudaTest, public testing::WithParamInterface<Subject> {
  protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    if (GetParam().run == IndexLogitsSm90a && !HasSm90a()) GTEST_SKIP() << "no wgmma here";
+  }
   std::vector<float> Run(const IndexLogitsParams& params, const DeviceArray<float>& scores) {
     GetParam().run(params, TestStream().get());
     return scores.Download();

@@ -1,5 +1,6 @@
-#include "kernels/cuda/index_logits_sm90a.cuh"
+#include "kernels/cuda/index_logits_portable.cuh"
 #include "kernels/cuda/index_query.cuh"
+#include "kernels/cuda/variants.h"
 #include "tests/kernels/cuda/index_mutants.h"
 
 namespace baton::kernels::cuda {
@@ -48,15 +49,16 @@ struct ScaleOffByOne {
 }  // namespace
 
 std::vector<IndexMutant> ProductionIndex() {
-  return {{"wgmma", false, IndexQuery, IndexLogitsSm90a},
-          {"mma.sync", false, IndexQuery, IndexLogitsPortable}};
+  std::vector<IndexMutant> variants = {{"mma.sync", false, IndexQuery, IndexLogitsPortable}};
+  if (HasSm90a()) variants.push_back({"wgmma", false, IndexQuery, IndexLogitsSm90a});
+  return variants;
 }
 
 std::vector<IndexMutant> IndexMutants() {
-  return {{"no ReLU", false, IndexQuery, LaunchIndexLogitsSm90a<NoRelu>},
-          {"query not rotated", false, LaunchIndexQuery<NotRotated>, IndexLogitsSm90a},
-          {"read as interleaved", true, IndexQuery, LaunchIndexLogitsSm90a<ReadInterleaved>},
-          {"neighbour's scale", true, IndexQuery, LaunchIndexLogitsSm90a<ScaleOffByOne>}};
+  return {{"no ReLU", false, IndexQuery, LaunchIndexLogitsPortable<NoRelu>},
+          {"query not rotated", false, LaunchIndexQuery<NotRotated>, IndexLogits},
+          {"read as interleaved", true, IndexQuery, LaunchIndexLogitsPortable<ReadInterleaved>},
+          {"neighbour's scale", true, IndexQuery, LaunchIndexLogitsPortable<ScaleOffByOne>}};
 }
 
 }  // namespace baton::kernels::cuda

@@ -17,7 +17,7 @@ struct IndexMutant {
   void (*logits)(const IndexLogitsParams&, CUstream_st*);
 };
 
-std::vector<IndexMutant> ProductionIndex();  // both variants, without a fault
+std::vector<IndexMutant> ProductionIndex();  // the variants that run here, without a fault
 std::vector<IndexMutant> IndexMutants();
 
 }  // namespace baton::kernels::cuda

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/cuda/variants.h"
 #include "kernels/sparse_attention.h"
 #include "tests/kernels/cuda/entry_pool.h"
 
@@ -31,7 +32,20 @@ struct Sequence {
   int32_t rows;
 };
 
-class SparseAttentionTest : public CudaTest {};
+using Variant = void (*)(const SparseAttentionParams&, CUstream_st*);
+
+class SparseAttentionTest : public CudaTest, public testing::WithParamInterface<Variant> {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    if (GetParam() == SparseAttentionSm90a && !HasSm90a()) GTEST_SKIP() << "no wgmma here";
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, SparseAttentionTest,
+                         testing::Values(SparseAttentionSm90a, SparseAttentionPortable),
+                         [](const auto& info) { return info.index == 0 ? "Sm90a" : "Portable"; });
 
 // Inputs of a batch on the host and on the device; the CPU op's result.
 struct Case {
@@ -121,7 +135,7 @@ struct Case {
   }
 
   // The device's result for all rows that are not padded; padded ones must stay untouched.
-  std::vector<BFloat16> Run() {
+  std::vector<BFloat16> Run(Variant variant) {
     DeviceArray<BFloat16> device_q(q);
     DeviceArray<BFloat16> device_chunk(chunk);
     DeviceArray<BFloat16> device_rings(rings);
@@ -149,7 +163,7 @@ struct Case {
     params.out = out.get();
     DeviceArray<std::byte> scratch(SparseAttentionScratchBytes(params));
     params.scratch = reinterpret_cast<float*>(scratch.get());
-    cuda::SparseAttention(params, TestStream().get());
+    variant(params, TestStream().get());
     std::vector<BFloat16> result = out.Download();
     int64_t real = 0;
     for (const Sequence& s : sequences) real += s.rows;
@@ -172,10 +186,10 @@ struct Case {
   std::vector<int32_t> selected;
 };
 
-void ExpectLikeCpu(int heads, const Layer& layer, const std::vector<Sequence>& sequences,
-                   int padding, uint32_t seed) {
+void ExpectLikeCpu(Variant variant, int heads, const Layer& layer,
+                   const std::vector<Sequence>& sequences, int padding, uint32_t seed) {
   Case c(heads, layer, sequences, padding, seed);
-  EXPECT_LT(RelativeError(c.Run(), c.Expected()), kTolerance)
+  EXPECT_LT(RelativeError(c.Run(variant), c.Expected()), kTolerance)
       << heads << " heads, ratio " << layer.ratio << ", k " << layer.k << ", format "
       << static_cast<int>(layer.format) << ", " << sequences.size() << " sequences";
 }
@@ -185,52 +199,53 @@ const std::vector<Sequence> kFewRows = {{0, 1},   {62, 2},  {63, 1},  {126, 3},
                                         {255, 1}, {256, 8}, {1023, 2}};
 const std::vector<Sequence> kManyRows = {{0, 70}, {130, 40}, {2000, 33}, {77, 1}};
 
-TEST_F(SparseAttentionTest, WindowOnly) {
-  ExpectLikeCpu(64, {}, kFewRows, 2, 1);
-  ExpectLikeCpu(64, {}, kManyRows, 1, 2);
+TEST_P(SparseAttentionTest, WindowOnly) {
+  ExpectLikeCpu(GetParam(), 64, {}, kFewRows, 2, 1);
+  ExpectLikeCpu(GetParam(), 64, {}, kManyRows, 1, 2);
 }
 
-TEST_F(SparseAttentionTest, EveryVisibleEntry) {
+TEST_P(SparseAttentionTest, EveryVisibleEntry) {
   for (const EntryFormat format : {EntryFormat::kBf16, EntryFormat::kFp8Packed}) {
-    ExpectLikeCpu(64, {.ratio = 128, .format = format}, kFewRows, 2, 3);
-    ExpectLikeCpu(64, {.ratio = 128, .format = format}, kManyRows, 1, 4);
-    ExpectLikeCpu(64, {.ratio = 128, .format = format}, {{40000, 2}, {127, 1}}, 0, 5);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 128, .format = format}, kFewRows, 2, 3);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 128, .format = format}, kManyRows, 1, 4);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 128, .format = format}, {{40000, 2}, {127, 1}}, 0, 5);
   }
 }
 
-TEST_F(SparseAttentionTest, SelectedEntries) {
+TEST_P(SparseAttentionTest, SelectedEntries) {
   for (const EntryFormat format : {EntryFormat::kBf16, EntryFormat::kFp8Packed}) {
-    ExpectLikeCpu(64, {.ratio = 4, .format = format, .k = 512}, kFewRows, 2, 6);
-    ExpectLikeCpu(64, {.ratio = 4, .format = format, .k = 200}, kManyRows, 1, 7);
-    ExpectLikeCpu(64, {.ratio = 4, .format = format, .k = 2048}, {{9000, 1}}, 0, 8);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .format = format, .k = 512}, kFewRows, 2, 6);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .format = format, .k = 200}, kManyRows, 1, 7);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .format = format, .k = 2048}, {{9000, 1}}, 0, 8);
   }
 }
 
-TEST_F(SparseAttentionTest, OtherHeadCounts) {
+TEST_P(SparseAttentionTest, OtherHeadCounts) {
   for (const int heads : {4, 8, 20, 128}) {
-    ExpectLikeCpu(heads, {.ratio = 4, .k = 64}, {{300, 3}, {11, 1}}, 1, 9);
+    ExpectLikeCpu(GetParam(), heads, {.ratio = 4, .k = 64}, {{300, 3}, {11, 1}}, 1, 9);
   }
 }
 
-TEST_F(SparseAttentionTest, OtherWindows) {
+TEST_P(SparseAttentionTest, OtherWindows) {
   for (const int window : {1, 8, 100}) {
-    ExpectLikeCpu(64, {.ratio = 4, .k = 16, .window = window}, {{90, 5}, {0, 3}, {250, 2}}, 0, 10);
+    ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .k = 16, .window = window},
+                  {{90, 5}, {0, 3}, {250, 2}}, 0, 10);
   }
 }
 
-TEST_F(SparseAttentionTest, LargeScoresDoNotOverflow) {
+TEST_P(SparseAttentionTest, LargeScoresDoNotOverflow) {
   Case c(64, {.ratio = 4, .k = 64}, {{1000, 2}}, 0, 11);
   for (BFloat16& value : c.q) value = BFloat16(static_cast<float>(value) * 100.0f);
-  EXPECT_LT(RelativeError(c.Run(), c.Expected()), kTolerance);
+  EXPECT_LT(RelativeError(c.Run(GetParam()), c.Expected()), kTolerance);
 }
 
-TEST_F(SparseAttentionTest, NaNInACandidateShowsInEveryHead) {
+TEST_P(SparseAttentionTest, NaNInACandidateShowsInEveryHead) {
   for (const std::vector<Sequence>& sequences : {kFewRows, kManyRows}) {
     Case c(64, {.ratio = 4, .k = 64}, sequences, 0, 12);
     std::vector<BFloat16> entry(kDim, BFloat16(1.0f));
     entry[5] = BFloat16(std::nanf(""));
     c.pool.Set(2, 3, entry.data());
-    const std::vector<BFloat16> out = c.Run();
+    const std::vector<BFloat16> out = c.Run(GetParam());
     int64_t row = sequences[0].rows + sequences[1].rows;
     for (int i = 0; i < sequences[2].rows; ++i, ++row) {
       const auto begin = c.selected.begin() + row * 64;
