@@ -93,6 +93,10 @@ bool IsAppendOnly(CacheStream stream) {
          stream == CacheStream::kHcaKv;
 }
 
+void SequenceRecords::AppendPieces(const RecordRange& range, std::vector<RecordPiece>*) const {
+  BATON_CHECK(false) << CacheStreamName(range.stream) << " records have no address here";
+}
+
 int64_t HandoffBytes(const CacheLayout& layout, int64_t tokens) {
   int64_t bytes = 0;
   for (const StreamLayout& stream : layout.streams) {

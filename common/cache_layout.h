@@ -92,6 +92,12 @@ struct RecordRange {
   friend bool operator==(const RecordRange&, const RecordRange&) = default;
 };
 
+// Bytes of records that lie side by side.
+struct RecordPiece {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
 // The cache records of one sequence, by logical address. Implemented by the engine. Gather and
 // Scatter may run on a transfer thread while the engine computes *other* records; whoever calls
 // them owns the named records until the call returns. `bytes` holds indices.size() records back to
@@ -101,6 +107,10 @@ class SequenceRecords {
   virtual ~SequenceRecords() = default;
   virtual void Gather(const RecordRange& range, std::span<std::byte> bytes) const = 0;
   virtual void Scatter(const RecordRange& range, std::span<const std::byte> bytes) = 0;
+
+  // Where the same bytes lie, in their order, for those who move them on a device. Fatal for
+  // records that have no address.
+  virtual void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const;
 };
 
 }  // namespace baton

@@ -31,8 +31,9 @@ void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
            "output tokens that pages are reserved for when a sequence is admitted")
       .Range(1, 1 << 20)
       .Unit("tokens");
-  parser.Add("transports", &config.transports,
-             "transports of hand-offs, best first: shm (within one machine), grpc");
+  parser.Add(
+      "transports", &config.transports,
+      "transports of hand-offs, best first: cuda_ipc and shm (within one machine), nccl, grpc");
   kvtransfer::BindFaults(config.faults, parser);
 }
 

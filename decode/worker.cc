@@ -6,6 +6,7 @@
 #include "common/status_macros.h"
 #include "decode/grpc_prefill_client.h"
 #include "decode/service.h"
+#include "decode/transports.h"
 #include "engine/cache_description.h"
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
@@ -16,7 +17,6 @@
 #include "kvtransfer/grpc/transfer_service.h"
 #include "kvtransfer/manifest.h"
 #include "kvtransfer/receiver.h"
-#include "kvtransfer/shm/shm_service.h"
 
 namespace baton::decode {
 namespace {
@@ -57,8 +57,6 @@ struct DecodeWorker::Impl {
                 host.metrics()),
         service(decoder, [this] { return host.self(); }) {}
 
-  // What prefill workers send to, apart from the gRPC server.
-  absl::Status StartTransports();
   rpc::WorkerHost::Role MakeRole(const engine::ModelIdentity& identity);
 
   const std::unique_ptr<engine::Engine> engine;
@@ -67,22 +65,13 @@ struct DecodeWorker::Impl {
   kvtransfer::TransferThread transfer_thread;
   const std::unique_ptr<kvtransfer::Receiver> receiver;
   kvtransfer::TransferService transfer_service;
-  std::unique_ptr<kvtransfer::ShmService> shm_service;  // null when it is not in the manifest
+  std::unique_ptr<Transports> transports;                           // null before the start
   const std::unique_ptr<kvtransfer::ControlFaults> control_faults;  // null without a plan
   GrpcPrefillClient prefill_client;
   Decoder decoder;
   DecodeService service;
   bool stopped = false;
 };
-
-absl::Status DecodeWorker::Impl::StartTransports() {
-  for (const std::string& name : manifest.transports) {
-    if (name != "shm") continue;
-    BATON_ASSIGN_OR_RETURN(shm_service,
-                           kvtransfer::ShmService::Start(receiver.get(), host.incarnation()));
-  }
-  return absl::OkStatus();
-}
 
 rpc::WorkerHost::Role DecodeWorker::Impl::MakeRole(const engine::ModelIdentity& identity) {
   rpc::WorkerHost::Role role;
@@ -114,7 +103,8 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeCo
   BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
                          kvtransfer::LoadFaults(config.faults));
   BATON_RETURN_IF_ERROR(kvtransfer::CheckReceiverFaults(faults.frames)) << config.faults.fault_plan;
-  BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(config.transports)) << "transports";
+  BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(config.transports, config.engine.device))
+      << "transports";
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
@@ -123,7 +113,9 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeCo
   auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<DecodeWorker> started(new DecodeWorker(std::move(impl)));
-  BATON_RETURN_IF_ERROR(worker->StartTransports());
+  BATON_ASSIGN_OR_RETURN(worker->transports,
+                         Transports::Start(config.transports, worker->receiver.get(),
+                                           worker->host.incarnation(), &worker->transfer_service));
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
   return started;
 }
@@ -147,7 +139,7 @@ void DecodeWorker::Stop() {
   impl_->host.SetNotReady();
   impl_->decoder.Stop(absl::UnavailableError("the decode worker shuts down"));
   impl_->transfer_service.Stop();
-  impl_->shm_service.reset();
+  impl_->transports.reset();
   impl_->host.Shutdown(std::chrono::seconds(1));  // for the statuses of what was ended
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "kernels/segments.h"
 #include "kvtransfer/crc32c.h"
 
 namespace baton::kvtransfer {
@@ -16,8 +17,10 @@ namespace {
 constexpr uint32_t kMagic = 0x46564B42;  // "BKVF" in memory
 constexpr uint16_t kVersion = 1;
 constexpr size_t kChecksumAt = 12;
+constexpr size_t kSegmentCountAt = 36;
 constexpr size_t kSequenceAt = 56;
 constexpr size_t kChecksumEnd = kChecksumAt + sizeof(uint32_t);
+constexpr size_t kDeviceAlignment = 16;  // of a payload on a device
 
 // Little-endian whatever the machine's order.
 class Writer {
@@ -59,26 +62,6 @@ uint32_t PayloadBytes(std::span<const Segment> segments) {
   return bytes;
 }
 
-void PutHeader(const FrameHeader& header, std::span<const Segment> segments, std::byte* to) {
-  Writer writer(to);
-  writer.Put(kMagic);
-  writer.Put(kVersion);
-  writer.Put(static_cast<uint16_t>(header.kind));
-  writer.Put(static_cast<uint32_t>(FrameBytes(segments)));
-  writer.Put(uint32_t{0});  // checksum, filled in last
-  writer.Put(header.key.attempt.request.high);
-  writer.Put(header.key.attempt.request.low);
-  writer.Put(header.key.attempt.attempt);
-  writer.Put(static_cast<uint32_t>(segments.size()));
-  writer.Put(header.key.sender);
-  writer.Put(header.key.receiver);
-  writer.Put(header.sequence);
-  writer.Put(header.first_token);
-  writer.Put(header.tokens);
-  writer.Put(PayloadBytes(segments));
-  writer.Put(uint32_t{0});  // reserved
-}
-
 void PutSegment(const Segment& segment, std::byte* to) {
   Writer writer(to);
   writer.Put(static_cast<uint8_t>(segment.range.stream));
@@ -90,17 +73,49 @@ void PutSegment(const Segment& segment, std::byte* to) {
   writer.Put(segment.bytes);
 }
 
+// Where the payload lies, and what guards it, as it stands in the header.
+enum class Payload : uint32_t { kChecksummed = 0, kOnDevice = kernels::kMulSum64 };
+
+// Header and table; the checksum is left open. Returns where they end.
+size_t PutHead(const FrameHeader& header, std::span<const Segment> segments, Payload payload,
+               size_t frame_bytes, std::byte* to) {
+  Writer writer(to);
+  writer.Put(kMagic);
+  writer.Put(kVersion);
+  writer.Put(static_cast<uint16_t>(header.kind));
+  writer.Put(static_cast<uint32_t>(frame_bytes));
+  writer.Put(uint32_t{0});  // checksum, filled in last
+  writer.Put(header.key.attempt.request.high);
+  writer.Put(header.key.attempt.request.low);
+  writer.Put(header.key.attempt.attempt);
+  writer.Put(static_cast<uint32_t>(segments.size()));
+  writer.Put(header.key.sender);
+  writer.Put(header.key.receiver);
+  writer.Put(header.sequence);
+  writer.Put(header.first_token);
+  writer.Put(header.tokens);
+  writer.Put(PayloadBytes(segments));
+  writer.Put(static_cast<uint32_t>(payload));
+  size_t at = kFrameHeaderBytes;
+  for (const Segment& segment : segments) {
+    PutSegment(segment, to + at);
+    at += kSegmentBytes;
+  }
+  return at;
+}
+
 template <typename Got, typename Expected>
 absl::Status Wrong(absl::string_view field, Got got, Expected expected) {
   return absl::DataLossError(
       absl::StrCat("frame field ", field, ": ", got, ", expected ", expected));
 }
 
-absl::Status CheckEnvelope(std::span<const std::byte> frame, uint32_t actual) {
-  if (frame.size() < kFrameHeaderBytes) {
-    return Wrong("size", frame.size(), absl::StrCat("at least ", kFrameHeaderBytes));
+// `head` is at least the header of a frame of `frame_bytes`.
+absl::Status CheckEnvelope(std::span<const std::byte> head, size_t frame_bytes, uint32_t actual) {
+  if (head.size() < kFrameHeaderBytes) {
+    return Wrong("size", head.size(), absl::StrCat("at least ", kFrameHeaderBytes));
   }
-  Reader reader(frame);
+  Reader reader(head);
   if (const auto magic = reader.Get<uint32_t>(); magic != kMagic) {
     return Wrong("magic", absl::Hex(magic, absl::kZeroPad8), absl::Hex(kMagic, absl::kZeroPad8));
   }
@@ -108,8 +123,8 @@ absl::Status CheckEnvelope(std::span<const std::byte> frame, uint32_t actual) {
     return Wrong("version", version, kVersion);
   }
   reader.Get<uint16_t>();  // kind: under the checksum
-  if (const auto bytes = reader.Get<uint32_t>(); bytes != frame.size()) {
-    return Wrong("frame_bytes", bytes, absl::StrCat(frame.size(), " (the bytes that came)"));
+  if (const auto bytes = reader.Get<uint32_t>(); bytes != frame_bytes) {
+    return Wrong("frame_bytes", bytes, absl::StrCat(frame_bytes, " (the bytes that came)"));
   }
   const auto checksum = reader.Get<uint32_t>();
   if (checksum != actual) {
@@ -119,14 +134,20 @@ absl::Status CheckEnvelope(std::span<const std::byte> frame, uint32_t actual) {
   return absl::OkStatus();
 }
 
+size_t HeadBytes(size_t segments, Payload payload) {
+  return payload == Payload::kOnDevice ? DeviceHeadBytes(segments)
+                                       : kFrameHeaderBytes + segments * kSegmentBytes;
+}
+
 struct Counts {
   uint32_t segments = 0;
   uint32_t payload_bytes = 0;
 };
 
 // Of a frame whose envelope is right: everything after the checksum field, and the kind.
-absl::Status ReadHeader(std::span<const std::byte> frame, FrameHeader* header, Counts* counts) {
-  Reader reader(frame.subspan(6));
+absl::Status ReadHeader(std::span<const std::byte> head, Payload payload, size_t frame_bytes,
+                        FrameHeader* header, Counts* counts) {
+  Reader reader(head.subspan(6));
   const auto kind = reader.Get<uint16_t>();
   header->kind = static_cast<FrameKind>(kind);
   reader.Get<uint64_t>();  // frame_bytes and checksum
@@ -140,7 +161,7 @@ absl::Status ReadHeader(std::span<const std::byte> frame, FrameHeader* header, C
   header->first_token = reader.Get<uint64_t>();
   header->tokens = reader.Get<uint64_t>();
   counts->payload_bytes = reader.Get<uint32_t>();
-  const auto reserved = reader.Get<uint32_t>();
+  const auto payload_kind = reader.Get<uint32_t>();
 
   if (header->kind != FrameKind::kProgress && header->kind != FrameKind::kTail) {
     return Wrong("kind", kind, "1 or 2");
@@ -148,11 +169,12 @@ absl::Status ReadHeader(std::span<const std::byte> frame, FrameHeader* header, C
   if (counts->segments == 0 || counts->segments > kMaxSegments) {
     return Wrong("segment_count", counts->segments, absl::StrCat("1 to ", kMaxSegments));
   }
-  if (reserved != 0) return Wrong("reserved", reserved, 0);
-  const uint64_t expected =
-      kFrameHeaderBytes + uint64_t{counts->segments} * kSegmentBytes + counts->payload_bytes;
-  if (expected != frame.size()) {
-    return Wrong("frame_bytes", frame.size(),
+  if (payload_kind != static_cast<uint32_t>(payload)) {
+    return Wrong("payload", payload_kind, static_cast<uint32_t>(payload));
+  }
+  const uint64_t expected = HeadBytes(counts->segments, payload) + counts->payload_bytes;
+  if (expected != frame_bytes) {
+    return Wrong("frame_bytes", frame_bytes,
                  absl::StrCat(expected, " (header, ", counts->segments, " segments, ",
                               counts->payload_bytes, " payload bytes)"));
   }
@@ -188,6 +210,36 @@ absl::StatusOr<Segment> ReadSegment(std::span<const std::byte> entry, uint32_t n
   return segment;
 }
 
+// `head` is what of `frame` may be read, at least all before the payload; the checksum is its.
+absl::StatusOr<FrameView> Decode(std::span<const std::byte> head, std::span<const std::byte> frame,
+                                 uint32_t checksum, Payload payload_kind) {
+  absl::Status status = CheckEnvelope(head, frame.size(), checksum);
+  if (!status.ok()) return status;
+  FrameView view;
+  Counts counts;
+  status = ReadHeader(head, payload_kind, frame.size(), &view.header, &counts);
+  if (!status.ok()) return status;
+  view.parts.reserve(counts.segments);
+  // ReadHeader has shown that table and payload fill the frame exactly.
+  std::span<const std::byte> payload = frame.subspan(HeadBytes(counts.segments, payload_kind));
+  for (uint32_t i = 0; i < counts.segments; ++i) {
+    absl::StatusOr<Segment> segment =
+        ReadSegment(head.subspan(kFrameHeaderBytes + i * kSegmentBytes, kSegmentBytes), i);
+    if (!segment.ok()) return segment.status();
+    if (segment->bytes > payload.size()) {
+      return Wrong(absl::StrCat("segment[", i, "].bytes"), segment->bytes,
+                   absl::StrCat("at most the ", payload.size(), " payload bytes that are left"));
+    }
+    view.parts.push_back({*segment, payload.first(segment->bytes)});
+    payload = payload.subspan(segment->bytes);
+  }
+  if (!payload.empty()) {
+    return Wrong("payload_bytes", counts.payload_bytes,
+                 absl::StrCat(counts.payload_bytes - payload.size(), " (the sum over segments)"));
+  }
+  return view;
+}
+
 }  // namespace
 
 size_t FrameBytes(std::span<const Segment> segments) {
@@ -199,12 +251,7 @@ size_t EncodeFrame(const FrameHeader& header, std::span<const Segment> segments,
   const size_t bytes = FrameBytes(segments);
   BATON_CHECK(!segments.empty() && segments.size() <= kMaxSegments) << segments.size();
   BATON_CHECK(buffer.size() >= bytes) << buffer.size() << " for " << bytes;
-  PutHeader(header, segments, buffer.data());
-  size_t at = kFrameHeaderBytes;
-  for (const Segment& segment : segments) {
-    PutSegment(segment, buffer.data() + at);
-    at += kSegmentBytes;
-  }
+  size_t at = PutHead(header, segments, Payload::kChecksummed, bytes, buffer.data());
   // Each part is hashed while the gather has left it in the cache.
   uint32_t crc =
       Crc32c(buffer.subspan(kChecksumEnd, at - kChecksumEnd), Crc32c(buffer.first(kChecksumAt)));
@@ -240,29 +287,40 @@ uint32_t CopyFrame(std::span<const std::byte> frame, std::byte* to) {
 }
 
 absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame, uint32_t checksum) {
-  if (absl::Status status = CheckEnvelope(frame, checksum); !status.ok()) return status;
-  FrameView view;
-  Counts counts;
-  if (absl::Status status = ReadHeader(frame, &view.header, &counts); !status.ok()) return status;
-  view.parts.reserve(counts.segments);
-  // ReadHeader has shown that table and payload fill the frame exactly.
-  std::span<const std::byte> payload =
-      frame.subspan(kFrameHeaderBytes + counts.segments * kSegmentBytes);
-  for (uint32_t i = 0; i < counts.segments; ++i) {
-    absl::StatusOr<Segment> segment =
-        ReadSegment(frame.subspan(kFrameHeaderBytes + i * kSegmentBytes, kSegmentBytes), i);
-    if (!segment.ok()) return segment.status();
-    if (segment->bytes > payload.size()) {
-      return Wrong(absl::StrCat("segment[", i, "].bytes"), segment->bytes,
-                   absl::StrCat("at most the ", payload.size(), " payload bytes that are left"));
-    }
-    view.parts.push_back({*segment, payload.first(segment->bytes)});
-    payload = payload.subspan(segment->bytes);
-  }
-  if (!payload.empty()) {
-    return Wrong("payload_bytes", counts.payload_bytes,
-                 absl::StrCat(counts.payload_bytes - payload.size(), " (the sum over segments)"));
-  }
+  return Decode(frame, frame, checksum, Payload::kChecksummed);
+}
+
+size_t DeviceHeadBytes(size_t segments) {
+  const size_t bytes = kFrameHeaderBytes + segments * kSegmentBytes + sizeof(uint64_t);
+  return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+}
+
+size_t DeviceFrameBytes(std::span<const Segment> segments) {
+  return DeviceHeadBytes(segments.size()) + PayloadBytes(segments);
+}
+
+void EncodeDeviceHead(const FrameHeader& header, std::span<const Segment> segments, uint64_t digest,
+                      std::span<std::byte> head) {
+  BATON_CHECK(!segments.empty() && segments.size() <= kMaxSegments) << segments.size();
+  BATON_CHECK(head.size() == DeviceHeadBytes(segments.size())) << head.size();
+  std::fill(head.begin(), head.end(), std::byte{0});
+  const size_t at =
+      PutHead(header, segments, Payload::kOnDevice, DeviceFrameBytes(segments), head.data());
+  Writer(head.data() + at).Put(digest);
+  Writer(head.data() + kChecksumAt).Put(FrameChecksum(head));
+}
+
+size_t PeekSegments(std::span<const std::byte> head) {
+  if (head.size() < kFrameHeaderBytes) return 0;
+  return std::min<size_t>(Reader(head.subspan(kSegmentCountAt)).Get<uint32_t>(), kMaxSegments);
+}
+
+absl::StatusOr<FrameView> DecodeDeviceHead(std::span<const std::byte> head,
+                                           std::span<const std::byte> frame) {
+  absl::StatusOr<FrameView> view = Decode(head, frame, FrameChecksum(head), Payload::kOnDevice);
+  if (!view.ok()) return view;
+  const size_t at = kFrameHeaderBytes + view->parts.size() * kSegmentBytes;
+  view->digest = Reader(head.subspan(at)).Get<uint64_t>();
   return view;
 }
 

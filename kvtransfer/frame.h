@@ -46,6 +46,7 @@ struct FrameView {
   };
   FrameHeader header;
   std::vector<Part> parts;
+  uint64_t digest = 0;  // kMulSum64 of a payload on a device
 };
 
 // Size of a frame of these segments.
@@ -76,5 +77,21 @@ absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame, uint32_t
 inline absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame) {
   return DecodeFrame(frame, FrameChecksum(frame));
 }
+
+// Frames whose payload lies on a device: all before it, the head, is apart. device_frame.h puts
+// both together.
+
+size_t DeviceHeadBytes(size_t segments);  // a multiple of 16
+size_t DeviceFrameBytes(std::span<const Segment> segments);
+// How much more a device frame may take than a frame of the same segments.
+inline constexpr size_t kDeviceHeadExtra = 24;
+// `head` has DeviceHeadBytes(segments.size()) bytes.
+void EncodeDeviceHead(const FrameHeader& header, std::span<const Segment> segments, uint64_t digest,
+                      std::span<std::byte> head);
+// The number of segments of bytes that may be anything, at most kMaxSegments, unverified.
+size_t PeekSegments(std::span<const std::byte> head);
+// As DecodeFrame; parts refer to `frame`, which begins with a copy of `head` and is not touched.
+absl::StatusOr<FrameView> DecodeDeviceHead(std::span<const std::byte> head,
+                                           std::span<const std::byte> frame);
 
 }  // namespace baton::kvtransfer

@@ -1,6 +1,7 @@
 #include "kvtransfer/interval_set.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton::kvtransfer {
 
@@ -28,6 +29,21 @@ std::vector<IndexRange> IntervalSet::Add(IndexRange range) {
     ranges_.erase(first + 1, last);
   }
   return missing;
+}
+
+void IntervalSet::Remove(IndexRange range) {
+  std::vector<IndexRange> left;
+  for (const IndexRange& known : ranges_) {
+    const IndexRange before{known.begin, std::min(known.end, range.begin)};
+    const IndexRange after{std::max(known.begin, range.end), known.end};
+    if (range.size() == 0 || before.end == known.end || after.begin == known.begin) {
+      left.push_back(known);
+      continue;
+    }
+    if (before.size() > 0) left.push_back(before);
+    if (after.size() > 0) left.push_back(after);
+  }
+  ranges_ = std::move(left);
 }
 
 }  // namespace baton::kvtransfer

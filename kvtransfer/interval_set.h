@@ -12,6 +12,7 @@ class IntervalSet {
  public:
   // Adds `range`; returns the parts of it that were missing, ascending.
   std::vector<IndexRange> Add(IndexRange range);
+  void Remove(IndexRange range);
 
   const std::vector<IndexRange>& ranges() const { return ranges_; }
 

@@ -97,4 +97,14 @@ std::vector<Landing::Write> Landing::Claim(const FrameView& frame) {
   return writes;
 }
 
+void Landing::GiveBack(std::span<const Write> writes) {
+  for (const Write& write : writes) {
+    const Stream* found = Find(write.range.stream);
+    BATON_CHECK(found != nullptr) << "nothing of this kind was claimed";
+    Stream& stream = streams_[static_cast<size_t>(found - streams_.data())];
+    stream.claimed[write.range.layer].Remove(write.range.indices);
+    missing_records_ += write.range.indices.size();
+  }
+}
+
 }  // namespace baton::kvtransfer

@@ -27,6 +27,8 @@ class Landing {
 
   // What of a checked frame is still missing, claimed for the caller; empty for a duplicate.
   std::vector<Write> Claim(const FrameView& frame);
+  // The claimer has written the wrong bytes: the records are missing again.
+  void GiveBack(std::span<const Write> writes);
 
   bool complete() const { return missing_records_ == 0; }
 

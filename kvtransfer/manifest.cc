@@ -142,12 +142,17 @@ absl::StatusOr<std::vector<std::string>> CommonTransports(const Manifest& local,
                    "], remote [", absl::StrJoin(remote.transports, ", "), "]"));
 }
 
-absl::Status CheckTransportNames(const std::vector<std::string>& transports) {
-  constexpr std::array<absl::string_view, 2> kKnown = {"shm", "grpc"};
+absl::Status CheckTransportNames(const std::vector<std::string>& transports,
+                                 const std::string& device) {
+  constexpr std::array<absl::string_view, 4> kKnown = {"cuda_ipc", "nccl", "shm", "grpc"};
   for (auto it = transports.begin(); it != transports.end(); ++it) {
     if (std::find(kKnown.begin(), kKnown.end(), *it) == kKnown.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", *it, "\" is unknown; expected ", absl::StrJoin(kKnown, " or ")));
+    }
+    if ((*it == "cuda_ipc" || *it == "nccl") && device != "cuda") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", *it, "\" moves caches on GPUs, but device is \"", device, "\""));
     }
     if (std::find(transports.begin(), it, *it) != it) {
       return absl::InvalidArgumentError(absl::StrCat("\"", *it, "\" is given twice"));

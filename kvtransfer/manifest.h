@@ -35,7 +35,9 @@ absl::Status CheckCompatible(const Manifest& local, const Manifest& remote);
 absl::StatusOr<std::vector<std::string>> CommonTransports(const Manifest& local,
                                                           const Manifest& remote);
 
-// INVALID_ARGUMENT naming what is unknown, twice there or missing in a configured list.
-absl::Status CheckTransportNames(const std::vector<std::string>& transports);
+// INVALID_ARGUMENT naming what is unknown, twice there or missing in a configured list, or cannot
+// go with caches on `device` ("cpu" or "cuda").
+absl::Status CheckTransportNames(const std::vector<std::string>& transports,
+                                 const std::string& device);
 
 }  // namespace baton::kvtransfer

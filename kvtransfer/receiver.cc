@@ -1,5 +1,6 @@
 #include "kvtransfer/receiver.h"
 
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/mutex.h"
+#include "kvtransfer/device_frame.h"
 #include "kvtransfer/landing.h"
 
 namespace baton::kvtransfer {
@@ -21,6 +23,8 @@ class FrameReceiver final : public Receiver {
   void Abort(const AttemptId& attempt, absl::Status why) override;
   FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
                        std::string* detail) override;
+  FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
+                             std::string* detail) override;
   int64_t received_bytes(const AttemptId& attempt) const override;
   ReceiverStats stats() const override;
 
@@ -38,12 +42,17 @@ class FrameReceiver final : public Receiver {
     absl::Status end;
   };
 
-  FrameVerdict Process(std::span<const std::byte> frame, uint32_t checksum, std::string* detail);
+  // Writes what was claimed of a frame; false when the payload is corrupt.
+  using Write = std::function<bool(const FrameView& frame, std::span<const Landing::Write> writes,
+                                   SequenceRecords& records)>;
+  FrameVerdict Process(const absl::StatusOr<FrameView>& view, const Write& write,
+                       std::string* detail);
   // The attempt that the frame may be written to, entered as a writer, and what to write.
   FrameVerdict Enter(const FrameView& frame, Open** open, std::vector<Landing::Write>* writes,
                      std::string* detail);
-  // False when the attempt was aborted while the frame was being written.
-  bool Leave(Open* open, int64_t bytes);
+  // The verdict on a frame of which `writes` have been written, with the right bytes or not.
+  FrameVerdict Leave(Open* open, std::span<const Landing::Write> writes, bool intact,
+                     std::string* detail);
   void EndIfQuiet(Open* open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Executor* const callbacks_;
@@ -95,32 +104,41 @@ void FrameReceiver::Abort(const AttemptId& attempt, absl::Status why) {
 
 FrameVerdict FrameReceiver::OnFrame(std::span<const std::byte> frame, uint32_t checksum,
                                     std::string* detail) {
+  const auto scatter = [](const FrameView&, std::span<const Landing::Write> writes,
+                          SequenceRecords& records) {
+    for (const Landing::Write& write : writes) records.Scatter(write.range, write.bytes);
+    return true;
+  };
+  return Process(DecodeFrame(frame, checksum), scatter, detail);
+}
+
+FrameVerdict FrameReceiver::OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
+                                          std::string* detail) {
+  const auto scatter = [&mover](const FrameView& frame, std::span<const Landing::Write> writes,
+                                SequenceRecords& records) {
+    return ScatterDeviceFrame(frame, writes, records, mover) == frame.digest;
+  };
+  return Process(DecodeDeviceFrame(staging, mover), scatter, detail);
+}
+
+FrameVerdict FrameReceiver::Process(const absl::StatusOr<FrameView>& view, const Write& write,
+                                    std::string* detail) {
   detail->clear();
-  const FrameVerdict verdict = Process(frame, checksum, detail);
+  FrameVerdict verdict = FrameVerdict::kCorrupt;
+  Open* open = nullptr;
+  std::vector<Landing::Write> writes;
+  if (view.ok()) {
+    verdict = Enter(*view, &open, &writes, detail);
+  } else {
+    *detail = std::string(view.status().message());
+  }
+  if (open != nullptr) {
+    const bool intact = writes.empty() || write(*view, writes, *open->spec.records);
+    verdict = Leave(open, writes, intact, detail);
+  }
   MutexLock lock(mutex_);
   ++stats_.frames_by_verdict[static_cast<size_t>(verdict)];
   return verdict;
-}
-
-FrameVerdict FrameReceiver::Process(std::span<const std::byte> frame, uint32_t checksum,
-                                    std::string* detail) {
-  const absl::StatusOr<FrameView> view = DecodeFrame(frame, checksum);
-  if (!view.ok()) {
-    *detail = std::string(view.status().message());
-    return FrameVerdict::kCorrupt;
-  }
-  Open* open = nullptr;
-  std::vector<Landing::Write> writes;
-  const FrameVerdict verdict = Enter(*view, &open, &writes, detail);
-  if (verdict != FrameVerdict::kAccepted) return verdict;
-  int64_t bytes = 0;
-  for (const Landing::Write& write : writes) {
-    open->spec.records->Scatter(write.range, write.bytes);
-    bytes += static_cast<int64_t>(write.bytes.size());
-  }
-  if (Leave(open, bytes)) return FrameVerdict::kAccepted;
-  *detail = "the attempt was aborted meanwhile";
-  return FrameVerdict::kStale;
 }
 
 FrameVerdict FrameReceiver::Enter(const FrameView& frame, Open** open,
@@ -150,14 +168,27 @@ FrameVerdict FrameReceiver::Enter(const FrameView& frame, Open** open,
   return FrameVerdict::kAccepted;
 }
 
-bool FrameReceiver::Leave(Open* open, int64_t bytes) {
+FrameVerdict FrameReceiver::Leave(Open* open, std::span<const Landing::Write> writes, bool intact,
+                                  std::string* detail) {
   MutexLock lock(mutex_);
-  open->received_bytes += bytes;
-  stats_.payload_bytes += static_cast<uint64_t>(bytes);
+  if (intact) {
+    for (const Landing::Write& write : writes) {
+      open->received_bytes += static_cast<int64_t>(write.bytes.size());
+      stats_.payload_bytes += write.bytes.size();
+    }
+  } else {
+    open->landing.GiveBack(writes);
+  }
   --open->writers;
   const bool expected = !open->ended || open->end.ok();
   EndIfQuiet(open);
-  return expected;
+  if (!expected) {
+    *detail = "the attempt was aborted meanwhile";
+    return FrameVerdict::kStale;
+  }
+  if (intact) return FrameVerdict::kAccepted;
+  *detail = "the payload's digest is not the one in the head";
+  return FrameVerdict::kCorrupt;
 }
 
 void FrameReceiver::EndIfQuiet(Open* open) {

@@ -13,6 +13,7 @@
 #include "kvtransfer/frame.h"
 #include "kvtransfer/handoff_key.h"
 #include "kvtransfer/handoff_records.h"
+#include "kvtransfer/record_mover.h"
 #include "kvtransfer/transport.h"
 
 // Role: the decode side of hand-offs: verifies every frame, writes reserved records, says when all
@@ -63,6 +64,10 @@ class Receiver {
   FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) {
     return OnFrame(frame, FrameChecksum(frame), detail);
   }
+  // The same for a frame in staging memory (device_frame.h). Its payload is verified by the copy
+  // that writes it; records that turn out corrupt are missing again.
+  virtual FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
+                                     std::string* detail) = 0;
 
   // Bytes verified so far of an open attempt; 0 when unknown.
   virtual int64_t received_bytes(const AttemptId& attempt) const = 0;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvtransfer/record_mover.h"
 
 // Role: carries frames from one sender to the receivers of other processes: five verbs (register,
 // post, poll, cancel, release) and capabilities. Knows nothing of requests, attempts or caches.
@@ -41,6 +43,10 @@ struct TransportCapabilities {
   // How often Poll must be called while posts are outstanding although no wake-up came; zero for
   // transports that always wake.
   std::chrono::nanoseconds poll_interval{0};
+  // Of transports whose regions are staging memory, which the caller touches through it alone and
+  // fills with device frames; its frames over all endpoints are at most max_regions.
+  RecordMover* mover = nullptr;
+  size_t max_regions = std::numeric_limits<size_t>::max();
 };
 
 // Names memory that the transport may read; never zero.

@@ -18,8 +18,9 @@ void BindPrefillConfig(PrefillConfig& config, ConfigParser& parser) {
              "elsewhere");
   parser.Add("handoff-timeout", &config.handoff_timeout,
              "how long a computed, granted prompt may take to be received");
-  parser.Add("transports", &config.transports,
-             "transports of hand-offs, best first: shm (within one machine), grpc");
+  parser.Add(
+      "transports", &config.transports,
+      "transports of hand-offs, best first: cuda_ipc and shm (within one machine), nccl, grpc");
   kvtransfer::BindFaults(config.faults, parser);
 }
 

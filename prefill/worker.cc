@@ -9,15 +9,11 @@
 #include "engine/model_identity.h"
 #include "engine/options_config.h"
 #include "kvtransfer/fault/control_faults.h"
-#include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/grpc/handshake.h"
-#include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/manifest.h"
 #include "kvtransfer/sender.h"
-#include "kvtransfer/sender_switch.h"
-#include "kvtransfer/shm/shm_transport.h"
-#include "kvtransfer/shm/wire.h"
 #include "prefill/service.h"
+#include "prefill/transports.h"
 
 namespace baton::prefill {
 namespace {
@@ -35,43 +31,21 @@ PrefillerOptions MakeOptions(const PrefillConfig& config, const engine::CacheOpt
   return options;
 }
 
-// One sender for each transport of the configuration.
-absl::StatusOr<std::unique_ptr<kvtransfer::Sender>> MakeSender(
-    const PrefillConfig& config, const kvtransfer::FaultPlanFile& faults) {
-  BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(config.transports)) << "transports";
-  kvtransfer::SenderSwitch::Ways ways;
-  for (const std::string& name : config.transports) {
-    std::unique_ptr<kvtransfer::Transport> transport;
-    if (name == "shm") {
-      BATON_ASSIGN_OR_RETURN(transport, kvtransfer::MakeShmTransport());
-    } else {
-      transport = kvtransfer::MakeGrpcTransport();
-    }
-    if (faults.frames.active) {
-      transport =
-          kvtransfer::WithFaults(std::move(transport), kvtransfer::PlannedFaults(faults.frames));
-    }
-    ways[name].sender = kvtransfer::MakeSender({}, std::move(transport));
-    if (name == "shm") ways[name].endpoint = kvtransfer::shm::Endpoint;
-  }
-  return std::make_unique<kvtransfer::SenderSwitch>(std::move(ways));
-}
-
 }  // namespace
 
 // Members are destroyed from the last to the first: who calls goes before who is called.
 struct PrefillWorker::Impl {
   Impl(const PrefillConfig& config, const kvtransfer::FaultPlanFile& faults,
-       std::unique_ptr<kvtransfer::Sender> transports, std::unique_ptr<engine::Engine> loaded,
+       std::unique_ptr<Transports> made, std::unique_ptr<engine::Engine> loaded,
        const engine::ModelIdentity& identity)
       : engine(std::move(loaded)),
         manifest(
             kvtransfer::MakeManifest(engine::DescribeCache(*engine, identity), config.transports)),
         host(config.host, "prefill"),
         control_faults(kvtransfer::ControlFaults::Make(faults.control)),
-        sender(std::move(transports)),
+        transports(std::move(made)),
         prefiller(MakeOptions(config, engine->geometry().options, host.incarnation()), *engine,
-                  *sender, host.metrics()),
+                  transports->sender(), host.metrics()),
         service({.incarnation = host.incarnation(),
                  .semantics_hash = kvtransfer::SemanticsHash(manifest),
                  .transports = config.transports,
@@ -84,7 +58,7 @@ struct PrefillWorker::Impl {
   const kvtransfer::Manifest manifest;
   rpc::WorkerHost host;
   const std::unique_ptr<kvtransfer::ControlFaults> control_faults;  // null without a plan
-  const std::unique_ptr<kvtransfer::Sender> sender;
+  const std::unique_ptr<Transports> transports;
   Prefiller prefiller;
   PrefillService service;
   bool stopped = false;
@@ -100,11 +74,10 @@ rpc::WorkerHost::Role PrefillWorker::Impl::MakeRole(const engine::ModelIdentity&
   role.load = [this] { return prefiller.load(); };
   role.on_tick = [this] { prefiller.Tick(); };
   role.handshake = [this](const v1::HandshakeRequest& request) {
-    const Incarnation caller = request.caller().incarnation();
     absl::StatusOr<v1::HandshakeResponse> answer =
-        kvtransfer::AnswerHandshake(manifest, request, [caller](const std::string& transport) {
-          return transport == "shm" ? kvtransfer::ProbeShm(kvtransfer::shm::Endpoint(caller))
-                                    : absl::OkStatus();
+        kvtransfer::AnswerHandshake(manifest, request, [&](const std::string& transport) {
+          return transports->Probe(transport, request.caller().incarnation(),
+                                   request.caller().address());
         });
     if (answer.ok()) kvtransfer::CountTransports(*answer, host.metrics());
     return answer;
@@ -122,14 +95,15 @@ PrefillWorker::~PrefillWorker() { Stop(); }
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const PrefillConfig& config) {
   BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
                          kvtransfer::LoadFaults(config.faults));
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kvtransfer::Sender> sender, MakeSender(config, faults));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transports> transports,
+                         Transports::Make(config.transports, config.engine.device, faults.frames));
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
                          engine::ReadModelIdentity(options.model_dir));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
   auto impl =
-      std::make_unique<Impl>(config, faults, std::move(sender), std::move(engine), identity);
+      std::make_unique<Impl>(config, faults, std::move(transports), std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<PrefillWorker> started(new PrefillWorker(std::move(impl)));
   BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));

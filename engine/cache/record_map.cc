@@ -1,6 +1,7 @@
 #include "engine/cache/record_map.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "kernels/cache_entry.h"
@@ -96,6 +97,29 @@ RecordMap::RingPart RecordMap::Ring(const RecordRange& range) const {
 std::vector<RecordRun> RecordMap::Runs(const RecordRange& range, size_t bytes) const {
   const int64_t record_bytes = CheckedRecordBytes(range, bytes);
   return IsPaged(range.stream) ? PageRuns(range, record_bytes) : RingRuns(range, record_bytes);
+}
+
+void RecordMap::AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const {
+  const StreamLayout* stream = layout_.Find(range.stream);
+  const size_t record_bytes = stream == nullptr ? 0 : stream->record_bytes;
+  std::vector<std::pair<int64_t, RecordPiece>> placed;  // by offset in the buffer
+  for (const RecordRun& run :
+       Runs(range, static_cast<size_t>(range.indices.size()) * record_bytes)) {
+    if (run.bytes == run.record_bytes && run.bytes == run.stride) {
+      placed.push_back({run.buffer, {run.cache, run.bytes * run.count}});
+      continue;
+    }
+    for (int64_t i = 0; i < run.count; ++i) {
+      placed.push_back(
+          {run.buffer + i * run.record_bytes, {run.cache + i * run.stride, run.bytes}});
+    }
+  }
+  // Parts of one record are in different runs.
+  const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (!std::is_sorted(placed.begin(), placed.end(), earlier)) {
+    std::sort(placed.begin(), placed.end(), earlier);
+  }
+  for (const auto& [offset, piece] : placed) pieces->push_back(piece);
 }
 
 std::vector<RecordRun> RecordMap::PageRuns(const RecordRange& range, int64_t record_bytes) const {

@@ -33,6 +33,8 @@ class RecordMap {
   // Runs that cover the range; fatal unless `bytes` is the size of its records and their places
   // have been reserved.
   std::vector<RecordRun> Runs(const RecordRange& range, size_t bytes) const;
+  // The same memory in the order of the buffer, as SequenceRecords::AppendPieces says.
+  void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const;
 
  private:
   // Where in its ring row the record of a position lies.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "common/cache_layout.h"
 #include "engine/cache/record_map.h"
@@ -20,6 +21,9 @@ class StoredRecords final : public SequenceRecords {
 
   void Gather(const RecordRange& range, std::span<std::byte> bytes) const override;
   void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override;
+  void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
+    map_.AppendPieces(range, pieces);
+  }
 
  private:
   const RecordMap map_;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
@@ -33,11 +35,15 @@ class DeviceLink {
   // How many groups of this end are done, in their order; UNAVAILABLE when the link is broken, for
   // good. A received group that counts is visible to whoever reads the staging memory.
   virtual absl::StatusOr<uint64_t> Done() = 0;
+
+  // What the other end said, once, in whatever order. Bytes that may be anything.
+  virtual void OnMessage(std::string_view) {}
 };
 
 // Both ends create the link of a generation, neither before the other has left the one before.
+// `say` carries a few bytes to the other end's OnMessage, for as long as the link lives.
 // UNAVAILABLE: it cannot be created (now).
-using DeviceLinkFactory =
-    std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>(uint64_t generation)>;
+using DeviceLinkFactory = std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>(
+    uint64_t generation, std::function<void(std::string)> say)>;
 
 }  // namespace baton::kvtransfer

@@ -15,6 +15,7 @@
 //   Commit(sequence)      -------->
 //   both run group `sequence` on the device, in order of sequence, whatever happens to the request
 //                         <--------  Answer(sequence, verdict)
+//   Link(bytes)           <------->  what the links themselves have to say (device_link.h)
 //
 // Decode assigns the sequence numbers 1, 2, 3, ... Every number is decided once, by Commit or, when
 // the post was cancelled before the grant came, by Decline; both sides issue what is committed
@@ -47,10 +48,13 @@ struct LaneAnswer {
   std::string detail{};
 };
 struct LaneReset {};
+struct LaneLink {
+  std::string bytes;
+};
 
 struct LaneMessage {
   uint64_t generation = 0;
-  std::variant<LaneOffer, LaneGrant, LaneCommit, LaneDecline, LaneAnswer, LaneReset> body;
+  std::variant<LaneOffer, LaneGrant, LaneCommit, LaneDecline, LaneAnswer, LaneReset, LaneLink> body;
 };
 
 }  // namespace baton::kvtransfer

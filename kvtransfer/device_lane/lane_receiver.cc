@@ -78,6 +78,14 @@ void LaneReceiver::Handle(const LaneDecline& decline) {
   GrantWaiting();
 }
 
+void LaneReceiver::Handle(const LaneLink& message) {
+  if (link_ != nullptr) {
+    link_->OnMessage(message.bytes);
+  } else {
+    early_.push_back(message.bytes);
+  }
+}
+
 void LaneReceiver::IssueReady() {
   while (link_ != nullptr) {
     const auto next = order_.TakeNext();
@@ -128,6 +136,7 @@ void LaneReceiver::Close() {
   offers_.clear();
   order_ = {};
   issued_.clear();
+  early_.clear();
   done_ = 0;
   next_sequence_ = 1;
   peer_reset_ = false;
@@ -135,8 +144,11 @@ void LaneReceiver::Close() {
 
 void LaneReceiver::StartIfBothReset() {
   if (!peer_reset_ || link_ != nullptr) return;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link = factory_(generation_);
-  if (link.ok()) link_ = *std::move(link);  // else again at the next Poll
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link =
+      factory_(generation_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
+  if (!link.ok()) return;  // again at the next Poll
+  link_ = *std::move(link);
+  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
   GrantWaiting();
 }
 

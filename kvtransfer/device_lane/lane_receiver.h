@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -49,6 +50,7 @@ class LaneReceiver {
   void Close();
 
   uint64_t generation() const { return generation_; }
+  bool busy() const { return !granted_.empty(); }
   size_t waiting_offers() const { return offers_.size(); }
 
  private:
@@ -60,6 +62,7 @@ class LaneReceiver {
   void Handle(const LaneOffer& offer);
   void Handle(const LaneCommit& commit);
   void Handle(const LaneDecline& decline);
+  void Handle(const LaneLink& message);
   template <typename Other>
   void Handle(const Other&) {}  // not for this end
   void GrantWaiting();
@@ -81,6 +84,7 @@ class LaneReceiver {
 
   uint64_t generation_ = 1;
   bool peer_reset_ = false;
+  std::vector<std::string> early_;    // said to a link that is not there yet
   std::unique_ptr<DeviceLink> link_;  // null while a generation begins
   std::deque<LaneOffer> offers_;      // wait for staging memory
   uint64_t next_sequence_ = 1;

@@ -87,6 +87,14 @@ void LaneSender::Handle(const LaneAnswer& answer) {
   Complete(post, {.verdict = answer.verdict, .detail = answer.detail});
 }
 
+void LaneSender::Handle(const LaneLink& message) {
+  if (link_ != nullptr) {
+    link_->OnMessage(message.bytes);
+  } else {
+    early_.push_back(message.bytes);
+  }
+}
+
 void LaneSender::CountDone() {
   if (link_ == nullptr) return;
   const absl::StatusOr<uint64_t> done = link_->Done();
@@ -122,6 +130,7 @@ void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
   order_ = {};
   post_of_.clear();
   issued_.clear();
+  early_.clear();
   done_ = 0;
   std::vector<std::pair<uint64_t, bool>> failed;
   for (const auto& [post, outstanding] : posts_) failed.emplace_back(post, outstanding.cancelled);
@@ -135,9 +144,11 @@ void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
 
 void LaneSender::StartIfBothReset() {
   if (!peer_reset_ || link_ != nullptr) return;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link = factory_(generation_);
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link =
+      factory_(generation_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
   if (!link.ok()) return;  // again at the next Poll
   link_ = *std::move(link);
+  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
   for (const auto& [post, outstanding] : posts_) Offer(post);
 }
 

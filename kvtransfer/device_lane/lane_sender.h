@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -55,6 +56,7 @@ class LaneSender {
 
   void Handle(const LaneGrant& grant);
   void Handle(const LaneAnswer& answer);
+  void Handle(const LaneLink& message);
   template <typename Other>
   void Handle(const Other&) {}  // not for this end
   void IssueReady();
@@ -75,6 +77,7 @@ class LaneSender {
 
   uint64_t generation_ = 1;
   bool peer_reset_ = false;               // it is in this generation too
+  std::vector<std::string> early_;        // said to a link that is not there yet
   std::unique_ptr<DeviceLink> link_;      // null while a generation begins
   IssueOrder<uint64_t> order_;            // of posts
   std::map<uint64_t, uint64_t> post_of_;  // by number, committed and not answered

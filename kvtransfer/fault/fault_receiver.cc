@@ -52,6 +52,37 @@ class FaultReceiver final : public Receiver {
     return inner_->OnFrame(frame, checksum, detail);
   }
 
+  FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
+                             std::string* detail) override {
+    const Fault fault = Roll();
+    switch (fault.kind) {
+      case Kind::kDelay:
+      case Kind::kStall:
+        std::this_thread::sleep_for(fault.duration);
+        break;
+      case Kind::kDuplicate:
+        inner_->OnDeviceFrame(staging, mover, detail);
+        break;
+      case Kind::kFail:
+        *detail = "failed by the fault plan";
+        return FrameVerdict::kRejected;
+      case Kind::kCorrupt: {
+        if (staging.empty()) break;
+        // The staging memory is this end's own copy.
+        const uint64_t bit = fault.bit % (staging.size() * 8);
+        auto* const at = const_cast<std::byte*>(staging.data() + bit / 8);
+        std::byte byte{};
+        mover.Read(at, std::span(&byte, 1));
+        byte ^= std::byte{1} << (bit % 8);
+        mover.Write(std::span(&byte, 1), at);
+        break;
+      }
+      default:
+        break;
+    }
+    return inner_->OnDeviceFrame(staging, mover, detail);
+  }
+
  private:
   Fault Roll() {
     MutexLock lock(mutex_);

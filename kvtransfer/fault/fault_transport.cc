@@ -22,6 +22,7 @@ class FaultTransport final : public Transport {
         clock_(clock),
         capabilities_(inner_->capabilities()) {
     capabilities_.max_frames_in_flight /= 2;  // each may be delivered twice
+    capabilities_.max_regions /= 2;           // or have a corrupt copy
     if (capabilities_.poll_interval.count() == 0) {
       capabilities_.poll_interval = std::chrono::milliseconds(1);
     }
@@ -139,9 +140,20 @@ void FaultTransport::ForwardCorrupt(Pending& pending) {
   const absl::StatusOr<Region> copy = inner_->Register(frame.size());
   if (!copy.ok()) return EndWith(pending, copy.status());
   pending.copy = copy->id;
-  std::copy(frame.begin(), frame.end(), copy->memory.begin());
+  std::vector<std::byte> bytes(frame.size());
+  RecordMover* const mover = capabilities_.mover;
+  if (mover != nullptr) {
+    mover->Read(frame.data(), bytes);
+  } else {
+    std::copy(frame.begin(), frame.end(), bytes.begin());
+  }
   const uint64_t bit = pending.fault.bit % (frame.size() * 8);
-  copy->memory[bit / 8] ^= std::byte{1} << (bit % 8);
+  bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  if (mover != nullptr) {
+    mover->Write(bytes, copy->memory.data());
+  } else {
+    std::copy(bytes.begin(), bytes.end(), copy->memory.begin());
+  }
   ForwardOnce(pending, copy->id, copy->memory);
 }
 

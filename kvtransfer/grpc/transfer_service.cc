@@ -1,5 +1,6 @@
 #include "kvtransfer/grpc/transfer_service.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "common/mutex.h"
 #include "common/rpc/server_stream.h"
 #include "kvtransfer/frame.h"
+#include "kvtransfer/grpc/lane_stream.h"
 #include "kvtransfer/grpc/limits.h"
 #include "kvtransfer/grpc/verdict_proto.h"
 
@@ -86,6 +88,9 @@ struct TransferService::Impl final : v1::Transfer::CallbackService {
 
   grpc::ServerBidiReactor<v1::PushRequest, v1::PushResponse>* Push(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<v1::LaneMessage, v1::LaneMessage>* Lane(
+      grpc::CallbackServerContext* context) override;
+  absl::Status OnLane(const std::string& transport, std::unique_ptr<LaneChannel>&& channel);
   void OnFrame(const std::shared_ptr<Stream>& stream, v1::PushRequest&& request);
   void Verify(Stream& stream, const v1::PushRequest& request);
 
@@ -94,6 +99,7 @@ struct TransferService::Impl final : v1::Transfer::CallbackService {
   Gate frames;  // tasks on the transfer thread are inside
   Mutex mutex;
   absl::flat_hash_set<std::shared_ptr<Stream>> streams ABSL_GUARDED_BY(mutex);
+  std::map<std::string, LaneService*> lanes ABSL_GUARDED_BY(mutex);  // by transport
   bool stopped ABSL_GUARDED_BY(mutex) = false;
 };
 
@@ -116,6 +122,26 @@ grpc::ServerBidiReactor<v1::PushRequest, v1::PushResponse>* TransferService::Imp
   streams.insert(stream);
   if (stopped) stream->FinishWhenIdle(absl::UnavailableError("the worker is shutting down"));
   return call->reactor();
+}
+
+grpc::ServerBidiReactor<v1::LaneMessage, v1::LaneMessage>* TransferService::Impl::Lane(
+    grpc::CallbackServerContext*) {
+  return ServeGrpcLane(
+      [this](const std::string& transport, std::unique_ptr<LaneChannel>&& channel) {
+        return OnLane(transport, std::move(channel));
+      });
+}
+
+absl::Status TransferService::Impl::OnLane(const std::string& transport,
+                                           std::unique_ptr<LaneChannel>&& channel) {
+  MutexLock lock(mutex);
+  const auto it = lanes.find(transport);
+  if (it == lanes.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no lanes of transport \"", transport, "\" here"));
+  }
+  it->second->Add(std::move(channel));
+  return absl::OkStatus();
 }
 
 void TransferService::Impl::OnFrame(const std::shared_ptr<Stream>& stream,
@@ -159,6 +185,15 @@ TransferService::~TransferService() {
 }
 
 grpc::Service* TransferService::service() { return impl_.get(); }
+
+void TransferService::ServeLanes(const std::string& transport, LaneService* service) {
+  MutexLock lock(impl_->mutex);
+  if (service != nullptr) {
+    impl_->lanes[transport] = service;
+  } else {
+    impl_->lanes.erase(transport);
+  }
+}
 
 void TransferService::Stop() {
   MutexLock lock(impl_->mutex);

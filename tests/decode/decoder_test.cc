@@ -97,6 +97,10 @@ class FakeReceiver final : public kvtransfer::Receiver {
   kvtransfer::FrameVerdict OnFrame(std::span<const std::byte>, uint32_t, std::string*) override {
     return kvtransfer::FrameVerdict::kStale;
   }
+  kvtransfer::FrameVerdict OnDeviceFrame(std::span<const std::byte>, kvtransfer::RecordMover&,
+                                         std::string*) override {
+    return kvtransfer::FrameVerdict::kStale;
+  }
   int64_t received_bytes(const AttemptId&) const override { return bytes; }
   kvtransfer::ReceiverStats stats() const override { return {}; }
 

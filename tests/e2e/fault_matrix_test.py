@@ -20,6 +20,8 @@ from worker_death_test import LONG, SHORT, RoleCluster, complete, find, metrics,
 
 PROMPTS = [case for case in death.CASES.values() if 500 < len(case.prompt) < 4000][:10]
 ALL = os.environ.get("BATON_FAULT_MATRIX") == "all"
+# Those of GPUs go with BATON_WORKER_FLAGS=--device=cuda.
+TRANSPORTS = os.environ.get("BATON_FAULT_TRANSPORTS", "shm,grpc").split(",")
 DEAD_S, SILENT_S = 1.0, 5.0  # until the other side knows
 SLACK_S = 2.0  # of a loaded machine with few cores
 ROWS: list[tuple[str, str, str, str]] = []
@@ -223,7 +225,7 @@ class FaultMatrix(death.WorkerDeath):
     # --- what is done to frames and messages
 
     def disturbed(self, fault: str, outcome: str, prefill="", decode="", attempts=1,
-                  case=LONG, transports=("shm", "grpc")) -> None:
+                  case=LONG, transports=TRANSPORTS) -> None:
         """Answers are right although a worker commits these faults."""
         for transport in transports:
             with RoleCluster(

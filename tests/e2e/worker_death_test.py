@@ -32,13 +32,14 @@ SLACK_S = 2.0
 
 COMMON = ["--threads=1", "--page-tokens=128", "--pages=128", "--step-tokens=256",
           "--chunk-tokens=128"]
+FLAGS = os.environ.get("BATON_WORKER_FLAGS", "").split()  # e.g. --device=cuda
 
 
 class RoleCluster(Cluster):
     """Small steps, so that every step of a request lasts long enough to be seen."""
 
     def __init__(self, prefill_flags=(), decode_flags=(), **arguments):
-        super().__init__(pathlib.Path(os.environ["BATON_BINARIES"]), MODEL, worker_flags=COMMON,
+        super().__init__(pathlib.Path(os.environ["BATON_BINARIES"]), MODEL, worker_flags=COMMON + FLAGS,
                          **arguments)
         self.role_flags = {"prefill": list(prefill_flags), "decode": list(decode_flags)}
 

@@ -21,10 +21,10 @@ namespace baton::kvtransfer {
 class FakeDevice {
  public:
   DeviceLinkFactory SenderEnd() {
-    return [this](uint64_t generation) { return Create(generation, /*sends=*/true); };
+    return [this](uint64_t generation, const auto&) { return Create(generation, /*sends=*/true); };
   }
   DeviceLinkFactory ReceiverEnd() {
-    return [this](uint64_t generation) { return Create(generation, /*sends=*/false); };
+    return [this](uint64_t generation, const auto&) { return Create(generation, /*sends=*/false); };
   }
 
   // Completes at most one group of the newest generation. False when there was none to complete.

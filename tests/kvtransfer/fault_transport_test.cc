@@ -32,6 +32,10 @@ class RecordingReceiver final : public Receiver {
     frames_.emplace_back(frame.begin(), frame.end());
     return FrameVerdict::kAccepted;
   }
+  FrameVerdict OnDeviceFrame(std::span<const std::byte>, RecordMover&, std::string*) override {
+    ADD_FAILURE() << "loopback has no device";
+    return FrameVerdict::kRejected;
+  }
   int64_t received_bytes(const AttemptId&) const override { return 0; }
   ReceiverStats stats() const override { return {}; }
 

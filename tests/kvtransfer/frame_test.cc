@@ -159,7 +159,7 @@ TEST(FrameTest, NamesTheFieldThatIsWrong) {
       {"more segments than bytes", 36, {3}, "frame_bytes: 147, expected 171"},
       {"payload bytes", 80, {12}, "frame_bytes: 147, expected 148"},
       {"hostile payload bytes", 80, {255, 255, 255, 255}, "frame_bytes: 147"},
-      {"reserved", 84, {1}, "reserved: 1, expected 0"},
+      {"payload", 84, {1}, "payload: 1, expected 0"},
       {"stream zero", 88, {0}, "segment[0].stream: 0, expected 1 to 11"},
       {"stream unknown", 112, {12}, "segment[1].stream: 12"},
       {"segment reserved", 90, {1}, "segment[0].reserved: 1"},

@@ -68,6 +68,10 @@ class HandoffModel::Tap final : public Receiver {
     }
     return to_->OnFrame(frame, checksum, detail);
   }
+  FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
+                             std::string* detail) override {
+    return to_->OnDeviceFrame(staging, mover, detail);
+  }
   int64_t received_bytes(const AttemptId& attempt) const override {
     return to_->received_bytes(attempt);
   }

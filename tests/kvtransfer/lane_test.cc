@@ -175,8 +175,8 @@ TEST_F(LaneTest, APeerThatBreaksTheProtocolLosesItsGeneration) {
 
 TEST(FakeDeviceTest, HangsWhenGroupsAreIssuedOutOfOrder) {
   FakeDevice device;
-  auto sender = *device.SenderEnd()(1);
-  auto receiver = *device.ReceiverEnd()(1);
+  auto sender = *device.SenderEnd()(1, nullptr);
+  auto receiver = *device.ReceiverEnd()(1, nullptr);
   std::array<std::byte, 8> from{};
   std::array<std::byte, 8> to{};
   sender->Send(2, from);

@@ -116,12 +116,15 @@ TEST(ManifestTest, FindsTheTransportsThatBothHaveByTheLocalOrder) {
 }
 
 TEST(ManifestTest, ConfiguredTransportsAreKnownAndThereOnce) {
-  EXPECT_THAT(CheckTransportNames({"grpc", "shm"}), IsOk());
-  EXPECT_THAT(CheckTransportNames({"shm", "rdma"}),
+  EXPECT_THAT(CheckTransportNames({"grpc", "shm"}, "cpu"), IsOk());
+  EXPECT_THAT(CheckTransportNames({"cuda_ipc", "nccl", "grpc"}, "cuda"), IsOk());
+  EXPECT_THAT(CheckTransportNames({"nccl", "grpc"}, "cpu"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("device is \"cpu\"")));
+  EXPECT_THAT(CheckTransportNames({"shm", "rdma"}, "cpu"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"rdma\" is unknown")));
-  EXPECT_THAT(CheckTransportNames({"shm", "shm"}),
+  EXPECT_THAT(CheckTransportNames({"shm", "shm"}, "cpu"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("twice")));
-  EXPECT_THAT(CheckTransportNames({}),
+  EXPECT_THAT(CheckTransportNames({}, "cpu"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("none")));
 }
 

@@ -55,11 +55,12 @@ inline std::unique_ptr<Sender> MakeFaultySender(std::unique_ptr<Transport> trans
 
 inline void MoveHandoffsThroughFaults(Sender& sender, Receiver& receiver,
                                       const std::string& endpoint,
-                                      const std::function<HandoffKey(uint64_t)>& key) {
+                                      const std::function<HandoffKey(uint64_t)>& key,
+                                      const CacheLayout& layout = testing::TinyLayout()) {
   std::list<LiveHandoff> runs;
   for (uint64_t i = 0; i < 5; ++i) {
-    LiveHandoff& run = runs.emplace_back(
-        Handoff::Options{.key = key(i), .tokens = 3000, .seed = i, .endpoint = endpoint});
+    LiveHandoff& run = runs.emplace_back(Handoff::Options{
+        .layout = layout, .key = key(i), .tokens = 3000, .seed = i, .endpoint = endpoint});
     run.Expect(receiver);
     run.Open(sender);
     run.handoff.Finish(sender);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <tuple>
@@ -101,10 +102,19 @@ class PatternSource final : public SequenceRecords {
   void Scatter(const RecordRange& range, std::span<const std::byte>) override {
     ADD_FAILURE() << "written: " << Describe(range);
   }
+  // Each call's records have an address of their own, for as long as the source.
+  void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
+    const size_t record = layout_.Find(range.stream)->record_bytes;
+    std::vector<std::byte>& bytes =
+        addressed_.emplace_back(record * static_cast<size_t>(range.indices.size()));
+    Gather(range, bytes);
+    pieces->push_back({bytes.data(), std::ssize(bytes)});
+  }
 
  private:
   const CacheLayout layout_;
   const uint64_t seed_;
+  mutable std::deque<std::vector<std::byte>> addressed_;  // transfer thread only
   std::atomic<int64_t> computed_ = 0;
   std::atomic<bool> finished_ = false;
   std::atomic<bool> closed_ = false;
@@ -124,14 +134,7 @@ class RecordSink final : public SequenceRecords {
     ADD_FAILURE() << "read: " << Describe(range);
   }
   void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override {
-    EXPECT_FALSE(closed_) << "written after the end: " << Describe(range);
-    const StreamLayout* stream = layout_.Find(range.stream);
-    ASSERT_NE(stream, nullptr) << Describe(range);
-    const IndexRange reserved = Reserved(range.stream);
-    ASSERT_TRUE(range.layer < stream->layers && range.indices.begin >= reserved.begin &&
-                range.indices.end <= reserved.end)
-        << "outside of the reservation: " << Describe(range);
-    const size_t record = stream->record_bytes;
+    const size_t record = CheckedRecordBytes(range);
     ASSERT_EQ(bytes.size(), record * static_cast<size_t>(range.indices.size())) << Describe(range);
     for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
       const auto from =
@@ -141,6 +144,15 @@ class RecordSink final : public SequenceRecords {
                                           std::vector<std::byte>(from.begin(), from.end()))
                              .second;
       EXPECT_TRUE(fresh) << "written twice: " << Describe(range) << " at " << i;
+    }
+  }
+  // To be written by whoever asks, again when the bytes were corrupt.
+  void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
+    const size_t record = CheckedRecordBytes(range);
+    for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
+      std::vector<std::byte>& bytes = records_[{range.stream, range.layer, i}];
+      bytes.resize(record);
+      pieces->push_back({bytes.data(), std::ssize(bytes)});
     }
   }
 
@@ -174,11 +186,22 @@ class RecordSink final : public SequenceRecords {
     return range;
   }
 
+  // Of records that may be written.
+  size_t CheckedRecordBytes(const RecordRange& range) const {
+    EXPECT_FALSE(closed_) << "written after the end: " << Describe(range);
+    const StreamLayout* stream = layout_.Find(range.stream);
+    const IndexRange reserved = Reserved(range.stream);
+    const bool inside = stream != nullptr && range.layer < stream->layers &&
+                        range.indices.begin >= reserved.begin && range.indices.end <= reserved.end;
+    EXPECT_TRUE(inside) << "outside of the reservation: " << Describe(range);
+    return stream == nullptr ? 0 : stream->record_bytes;
+  }
+
   const CacheLayout layout_;
   const int64_t entries_;
   const int64_t state_;
   const int64_t tokens_;
-  std::map<std::tuple<CacheStream, uint32_t, int64_t>, std::vector<std::byte>> records_;
+  mutable std::map<std::tuple<CacheStream, uint32_t, int64_t>, std::vector<std::byte>> records_;
   std::atomic<bool> closed_ = false;
 };
 

@@ -1,0 +1,100 @@
+#include "common/rpc/server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/device_lane/lane_service.h"
+#include "kvtransfer/device_lane/lane_transport.h"
+#include "kvtransfer/grpc/lane_stream.h"
+#include "kvtransfer/grpc/transfer_service.h"
+#include "tests/kvtransfer/host_fabric.h"
+#include "tests/kvtransfer/transport_cases.h"
+
+// Device transports whose control lane is a call of Transfer.Lane.
+
+namespace baton::kvtransfer {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+constexpr size_t kGroupBytes = size_t{256} << 10;
+
+HandoffKey Key(uint64_t request) {
+  return {.attempt = {.request = {request, request}, .attempt = 1}, .sender = 11, .receiver = 22};
+}
+
+absl::StatusOr<std::unique_ptr<LaneChannel>> Connect(std::string_view transport,
+                                                     const std::string& endpoint,
+                                                     const StagingMemory& own) {
+  return ConnectGrpcLane(transport, endpoint, own.bytes.size());
+}
+
+class GrpcLaneTest : public ::testing::Test {
+ protected:
+  GrpcLaneTest() {
+    auto server = rpc::GrpcServer::Start({.listen = "127.0.0.1:0",
+                                          .services = {service_.service()},
+                                          .service_names = {"baton.v1.Transfer"}});
+    EXPECT_THAT(server, IsOk());
+    server_ = *std::move(server);
+    endpoint_ = absl::StrCat("127.0.0.1:", server_->port());
+    auto lanes =
+        LaneService::Start(&fabric_, receiver_.get(), shm::Fd(), {.group_bytes = kGroupBytes});
+    EXPECT_THAT(lanes, IsOk());
+    lanes_ = *std::move(lanes);
+    service_.ServeLanes("nccl", lanes_.get());
+  }
+  ~GrpcLaneTest() override {
+    StopLanes();
+    server_->Shutdown(std::chrono::seconds(1));
+  }
+
+  void StopLanes() {
+    service_.ServeLanes("nccl", nullptr);
+    lanes_.reset();
+  }
+  std::unique_ptr<Transport> NewTransport() {
+    return *MakeLaneTransport(&fabric_, Connect, {.group_bytes = kGroupBytes});
+  }
+
+  PairedHostFabric fabric_;
+  TransferThread callbacks_;
+  TransferThread transfer_thread_;
+  const std::unique_ptr<Receiver> receiver_ = MakeReceiver(&callbacks_);
+  TransferService service_{receiver_.get(), &transfer_thread_};
+  std::unique_ptr<rpc::GrpcServer> server_;
+  std::unique_ptr<LaneService> lanes_;
+  std::string endpoint_;
+};
+
+TEST_F(GrpcLaneTest, MovesEveryByteOfManyHandoffs) {
+  auto sender = MakeSender({}, NewTransport());
+  MoveManyHandoffs(*sender, *receiver_, endpoint_, Key);
+}
+
+TEST_F(GrpcLaneTest, AProbeGoesOverTheDevice) {
+  EXPECT_THAT(ProbeLane(fabric_, Connect, endpoint_), IsOk());
+  StopLanes();
+  EXPECT_THAT(ProbeLane(fabric_, Connect, endpoint_),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no lanes of transport")));
+  EXPECT_THAT(ProbeLane(fabric_, Connect, "127.0.0.1:1"),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("ended")));
+}
+
+TEST_F(GrpcLaneTest, AServiceThatEndsFailsWhatIsOutstanding) {
+  auto sender = MakeSender({}, NewTransport());
+  LiveHandoff run({.layout = testing::FlashLayout(), .key = Key(1), .endpoint = endpoint_});
+  run.Expect(*receiver_);
+  run.Open(*sender);
+  run.handoff.Advance(*sender, 256);
+  while (receiver_->stats().payload_bytes == 0) std::this_thread::yield();
+  StopLanes();
+  run.handoff.Finish(*sender);
+  EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
+  receiver_->Abort(run.handoff.attempt(), absl::UnavailableError("the test ends it"));
+  run.Received();
+}
+
+}  // namespace
+}  // namespace baton::kvtransfer
