@@ -135,7 +135,7 @@ void ExpertRanks::ComputePart(const MoeWeights& weights, CUstream_st* stream,
   const int64_t total = step_.total();
   for (int64_t begin = 0; begin < total; begin += kMaxPassRows) {
     const int64_t rows = std::min(kMaxPassRows, total - begin);
-    const MatrixView<BFloat16> x = scratch.quantized_values.Rows(0, rows);
+    const auto x = PassContext::Shape(scratch.expert_input, rows);
     const MatrixView<int32_t> experts = scratch.experts.Rows(0, rows);
     kernels::cuda::UnpackRows({.rows = travelling_ + begin * RowBytes(config_),
                                .x = x,
@@ -151,7 +151,7 @@ void ExpertRanks::ComputePart(const MoeWeights& weights, CUstream_st* stream,
                                 .weight = scratch.slot_weight,
                                 .slot = scratch.slot.data},
                                stream);
-    const MatrixView<const BFloat16> y = RunExperts(weights, config_, x, stream, scratch);
+    const MatrixView<const BFloat16> y = RunExperts(weights, config_, ReadOnly(x), stream, scratch);
     kernels::cuda::SumSlots(
         {.y = y,
          .slot = scratch.slot.Rows(0, rows),

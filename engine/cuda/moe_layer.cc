@@ -1,7 +1,6 @@
 #include "engine/cuda/moe_layer.h"
 
 #include "engine/cuda/expert_ranks.h"
-#include "kernels/cuda/dequantize.h"
 #include "kernels/cuda/grouped_experts.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/permute.h"
@@ -36,15 +35,6 @@ void Route(const MoeWeights& weights, MatrixView<const BFloat16> normed,
   kernels::cuda::Router(routing, context.stream);
 }
 
-// The experts' input, the rows as the FP8 grid leaves them, is ready before it is known who takes
-// them.
-void WidenRows(const PassContext& context) {
-  SideLane& side = context.sides[1];
-  side.Follow(context.stream);
-  kernels::cuda::DequantizeRows(ReadOnly(context.Rows(context.scratch.quantized)),
-                                context.Rows(context.scratch.quantized_values), side.lane().stream);
-}
-
 // y of every slot.
 MatrixView<const BFloat16> RunAllExperts(const MoeWeights& weights, const PassContext& context) {
   const Scratch& scratch = context.scratch;
@@ -56,9 +46,8 @@ MatrixView<const BFloat16> RunAllExperts(const MoeWeights& weights, const PassCo
                               .weight = scratch.slot_weight,
                               .slot = scratch.slot.data},
                              context.stream);
-  context.sides[1].Join(context.stream);
-  return RunExperts(weights, context.config, context.Rows(scratch.quantized_values), context.stream,
-                    scratch);
+  return RunExperts(weights, context.config, ReadOnly(context.Rows(scratch.quantized)),
+                    context.stream, scratch);
 }
 
 void RunSharedExpert(const MoeWeights& weights, MatrixView<BFloat16> output, const Lane& lane,
@@ -76,14 +65,14 @@ void RunSharedExpert(const MoeWeights& weights, MatrixView<BFloat16> output, con
 }  // namespace
 
 MatrixView<const BFloat16> RunExperts(const MoeWeights& weights, const ModelConfig& config,
-                                      MatrixView<const BFloat16> x, CUstream_st* stream,
+                                      const kernels::cuda::Fp8Rows& x, CUstream_st* stream,
                                       const Scratch& scratch) {
   const int64_t count = x.rows * config.num_experts_per_tok;
   const kernels::cuda::ExpertSlots slots{.count = count,
                                          .begin = scratch.expert_begin,
                                          .row = scratch.slot_row,
                                          .weight = scratch.slot_weight};
-  const MatrixView<BFloat16> hidden = scratch.expert_hidden.Rows(0, count);
+  const auto hidden = PassContext::Shape(scratch.expert_hidden, count);
   const MatrixView<BFloat16> y = scratch.expert_output.Rows(0, count);
   kernels::cuda::ExpertGateUp({.bank = weights.bank,
                                .slots = slots,
@@ -91,8 +80,8 @@ MatrixView<const BFloat16> RunExperts(const MoeWeights& weights, const ModelConf
                                .limit = config.swiglu_limit,
                                .hidden = hidden},
                               stream);
-  kernels::cuda::ExpertDown({.bank = weights.bank, .slots = slots, .hidden = hidden, .y = y},
-                            stream);
+  kernels::cuda::ExpertDown(
+      {.bank = weights.bank, .slots = slots, .hidden = ReadOnly(hidden), .y = y}, stream);
   return y;
 }
 
@@ -110,7 +99,6 @@ void MoeLayer(const MoeWeights& weights, MatrixView<const BFloat16> x, MatrixVie
   SideLane& side = context.sides[0];
   side.Follow(context.stream);
   RunSharedExpert(weights, output, side.lane(), context);
-  if (context.ranks == nullptr) WidenRows(context);
   Route(weights, normed, context);
   if (context.ranks != nullptr) {
     context.ranks->Run(weights,

@@ -12,9 +12,9 @@ void MoeLayer(const MoeWeights& weights, kernels::MatrixView<const BFloat16> x,
               kernels::MatrixView<BFloat16> output, const PassContext& context);
 
 // y of the slots that AssignSlots has left in the scratch memory, for the experts of the bank and
-// their rows of x (quantised).
+// their rows of x.
 kernels::MatrixView<const BFloat16> RunExperts(const MoeWeights& weights, const ModelConfig& config,
-                                               kernels::MatrixView<const BFloat16> x,
-                                               CUstream_st* stream, const Scratch& scratch);
+                                               const kernels::cuda::Fp8Rows& x, CUstream_st* stream,
+                                               const Scratch& scratch);
 
 }  // namespace baton::engine::cuda

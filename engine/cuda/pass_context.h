@@ -46,13 +46,4 @@ struct PassContext {
   static kernels::cuda::MutableFp8Rows Shape(kernels::cuda::MutableFp8Rows buffer, int64_t rows);
 };
 
-inline kernels::cuda::Fp8Rows ReadOnly(const kernels::cuda::MutableFp8Rows& rows) {
-  return {.codes = rows.codes,
-          .scales = rows.scales,
-          .rows = rows.rows,
-          .cols = rows.cols,
-          .stride = rows.stride,
-          .scale_stride = rows.scale_stride};
-}
-
 }  // namespace baton::engine::cuda

@@ -60,14 +60,14 @@ Scratch::Scratch(const ModelConfig& config, int index_topk, int64_t grouped_scra
   grouped_quantized = carver.Fp8(rows, outputs);
 
   router_logits = carver.Matrix<float>(rows, config.n_routed_experts);
-  quantized_values = carver.Matrix<BFloat16>(rows, hidden);
+  expert_input = carver.Fp8(rows, hidden);
   experts = carver.Matrix<int32_t>(rows, k);
   expert_weights = carver.Matrix<float>(rows, k);
   expert_begin = carver.Take<int32_t>(config.n_routed_experts + 1);
   slot_row = carver.Take<int32_t>(rows * k);
   slot_weight = carver.Take<float>(rows * k);
   slot = carver.Matrix<int32_t>(rows, k);
-  expert_hidden = carver.Matrix<BFloat16>(rows * k, inner);
+  expert_hidden = carver.Fp8(rows * k, inner);
   expert_output = carver.Matrix<BFloat16>(rows * k, hidden);
   shared_gate_up = carver.Matrix<BFloat16>(rows, 2 * inner);
   shared_hidden = carver.Fp8(rows, inner);

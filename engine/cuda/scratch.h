@@ -88,14 +88,14 @@ struct Scratch {
   Fp8 grouped_quantized;
 
   Matrix<float> router_logits;
-  Matrix<BFloat16> quantized_values;  // `quantized` as BF16, which the experts read
+  Fp8 expert_input;  // rows of other ranks too
   Matrix<int32_t> experts;
   Matrix<float> expert_weights;
   int32_t* expert_begin = nullptr;
   int32_t* slot_row = nullptr;
   float* slot_weight = nullptr;
   Matrix<int32_t> slot;
-  Matrix<BFloat16> expert_hidden;
+  Fp8 expert_hidden;
   Matrix<BFloat16> expert_output;
   Matrix<BFloat16> shared_gate_up;
   Fp8 shared_hidden;

@@ -147,15 +147,16 @@ void LoadExperts(const Loader& load, MoeWeights& weights) {
   weights.first_expert = load.share().first(config.n_routed_experts);
   weights.gate_up = load.Allocate(experts * kernels::cuda::GateUpBytes(d, f));
   weights.down = load.Allocate(experts * kernels::cuda::DownBytes(d, f));
-  weights.factors = load.Allocate(experts * 2 * int64_t{sizeof(float)});
+  weights.row_scales = load.Allocate(experts * (2 * f + d) * int64_t{sizeof(float)});
   weights.bank = {.experts = experts,
                   .d = d,
                   .f = f,
                   .gate_up = weights.gate_up.data(),
                   .down = weights.down.data(),
-                  .factors = weights.factors.As<float>()};
-  if (weights.factors.size() == 0 || weights.gate_up.size() == 0 || weights.down.size() == 0)
+                  .row_scales = weights.row_scales.As<float>()};
+  if (weights.row_scales.size() == 0 || weights.gate_up.size() == 0 || weights.down.size() == 0) {
     return;
+  }
   load.Experts(weights.first_expert, weights.bank);
 }
 

@@ -57,7 +57,7 @@ struct MoeWeights {
   kernels::cuda::ExpertBank bank;  // of the three buffers below
   DeviceBuffer gate_up;
   DeviceBuffer down;
-  DeviceBuffer factors;
+  DeviceBuffer row_scales;
   std::optional<Linear> shared_gate_up;
   std::optional<Linear> shared_down;
 };

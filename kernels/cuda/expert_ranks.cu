@@ -44,20 +44,13 @@ __global__ void __launch_bounds__(kThreads) Pack(PackRowsParams params, RowLayou
 __global__ void __launch_bounds__(kThreads) Unpack(UnpackRowsParams params, RowLayout layout) {
   const int64_t row = blockIdx.x;
   const std::byte* in = params.rows + row * layout.bytes();
-  const auto* scales = reinterpret_cast<const float*>(in + layout.scales());
+  uint8_t* codes = params.x.codes + row * params.x.stride;
   for (int64_t i = int64_t{threadIdx.x} * 16; i < layout.d; i += kThreads * 16) {
-    const Vector16 codes = LoadStreaming16(in + i);
-    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-    const float scale = scales[i / kScaleGroup];
-    uint32_t out[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 pair = UnpackE4m3(static_cast<uint16_t>(words[j / 2] >> (j % 2 * 16)));
-      out[j] = PackBf16(pair.x * scale, pair.y * scale);
-    }
-    BFloat16* target = params.x.Row(row) + i;
-    Store16(target, make_uint4(out[0], out[1], out[2], out[3]));
-    Store16(target + 8, make_uint4(out[4], out[5], out[6], out[7]));
+    Store16(codes + i, Load16(in + i));
+  }
+  const auto* scales = reinterpret_cast<const float*>(in + layout.scales());
+  for (int64_t i = threadIdx.x; i < layout.d / kScaleGroup; i += kThreads) {
+    params.x.scales[i * params.x.scale_stride + row] = scales[i];
   }
   if (threadIdx.x < layout.k) {
     const int64_t entry = row * layout.k + threadIdx.x;
@@ -142,7 +135,7 @@ void PackRows(const PackRowsParams& params, CUstream_st* stream) {
 
 void UnpackRows(const UnpackRowsParams& params, CUstream_st* stream) {
   BATON_CHECK(params.experts.rows == params.x.rows &&
-              params.experts.stride == params.experts.cols && params.x.stride % 8 == 0)
+              params.experts.stride == params.experts.cols && params.x.stride % 16 == 0)
       << params.x.rows << " rows";
   const RowLayout layout = LayoutOf(params.x.cols, params.experts.cols);
   if (params.x.rows == 0) return;

@@ -33,7 +33,7 @@ void PackRows(const PackRowsParams& params, CUstream_st* stream);
 
 struct UnpackRowsParams {
   const std::byte* rows = nullptr;
-  MatrixView<BFloat16> x;       // out [rows, D]: codes times scales, exact
+  MutableFp8Rows x;             // out [rows, D]
   MatrixView<int32_t> experts;  // out [rows, k] without gaps
   float* weights = nullptr;     // out [rows, k]
 };

@@ -21,4 +21,13 @@ struct BasicFp8Rows {
 using Fp8Rows = BasicFp8Rows<const uint8_t, const float>;
 using MutableFp8Rows = BasicFp8Rows<uint8_t, float>;
 
+inline Fp8Rows ReadOnly(const MutableFp8Rows& rows) {
+  return {.codes = rows.codes,
+          .scales = rows.scales,
+          .rows = rows.rows,
+          .cols = rows.cols,
+          .stride = rows.stride,
+          .scale_stride = rows.scale_stride};
+}
+
 }  // namespace baton::kernels::cuda

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "common/base/bf16.h"
+#include "kernels/cuda/fp8_rows.h"
 #include "kernels/matrix.h"
 
 struct CUstream_st;
@@ -13,26 +14,29 @@ namespace baton::kernels::cuda {
 // an E8M0 scale per row and 32 columns), repacked at load to the order in which tensor cores want
 // them. Two grouped products; a row of an expert's input is a slot (permute.h).
 //
-// Weights are widened to BF16 in registers, exactly, and activations are the BF16 values that the
-// FP8 grid allows, so every product is exact; sums are FP32 in ascending steps of 16 columns. A
-// slot's bits depend on nothing but its row and its expert's weights: not on the other slots, nor
-// on the tile width, which is chosen from the expected number of slots an expert.
+// Weights are widened to E4M3 in registers, exactly, and activations are the codes of the FP8 grid,
+// so every product is exact; tensor cores sum 128 columns, with about 14 bits below the largest
+// term, and those sums, scaled, are added in FP32. A slot's bits depend on nothing but its row and
+// its expert's weights: not on the other slots, nor on the tile width, which is chosen from the
+// expected number of slots an expert.
 //
 // Limits: D a multiple of 256, F of 128, at most kMaxExperts experts; sm_90a.
 
 inline constexpr int kMaxExperts = 512;
 
 // All experts of a layer. gate_up holds the rows of w1 and w3 interleaved, eight by eight.
-// Codes and scales come in chunks of 256 rows and 64 columns, in the order in which a tile reads
-// them; an expert's largest scale is kept apart, so that the rest fit BF16 whatever the checkpoint
-// says (groups more than 2^125 below the largest count as zero).
+// Codes and scales come in blocks of 64 rows and 128 columns, in the order in which a tile reads
+// them, and a row's largest scale apart. Within a row scales may lie eleven powers of two apart; a
+// group further below the largest is rounded to the unit of the eleventh (that is, by less than
+// 2^-12 of it). A row with a scale of 255, which means NaN, is NaN; scales below 2^-120 become
+// zero.
 struct ExpertBank {
   int experts = 0;
   int64_t d = 0;
   int64_t f = 0;
   std::byte* gate_up = nullptr;  // [experts] of GateUpBytes, aligned to 16 bytes
   std::byte* down = nullptr;     // [experts] of DownBytes
-  float* factors = nullptr;      // [experts, 2] largest scale of gate_up and of down
+  float* row_scales = nullptr;   // [experts, 2 F + D] of the rows of gate_up, then of down
 };
 int64_t GateUpBytes(int64_t d, int64_t f);  // per expert
 int64_t DownBytes(int64_t d, int64_t f);
@@ -55,13 +59,13 @@ struct ExpertSlots {
   const float* weight = nullptr;   // [count] its routing weight
 };
 
-// hidden[s] = QuantizeActivations(bf16(weight[s] * silu(a) * b)) with a, b as in kernels/moe.h.
+// hidden[s] = QuantizeActivations(weight[s] * silu(a) * b) with a, b as in kernels/moe.h.
 struct ExpertGateUpParams {
   ExpertBank bank;
   ExpertSlots slots;
-  MatrixView<const BFloat16> x;  // [rows, D], quantised; rows 16-byte aligned
+  Fp8Rows x;  // [rows, D]
   float limit = 10;
-  MatrixView<BFloat16> hidden;  // [count, F], 16-byte aligned
+  MutableFp8Rows hidden;  // [count, F]
 };
 void ExpertGateUp(const ExpertGateUpParams& params, CUstream_st* stream);
 
@@ -69,8 +73,8 @@ void ExpertGateUp(const ExpertGateUpParams& params, CUstream_st* stream);
 struct ExpertDownParams {
   ExpertBank bank;
   ExpertSlots slots;
-  MatrixView<const BFloat16> hidden;  // [count, F]
-  MatrixView<BFloat16> y;             // [count, D], 16-byte aligned
+  Fp8Rows hidden;          // [count, F]
+  MatrixView<BFloat16> y;  // [count, D], 16-byte aligned
 };
 void ExpertDown(const ExpertDownParams& params, CUstream_st* stream);
 

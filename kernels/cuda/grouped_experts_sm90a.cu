@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/numeric.cuh"
+#include "kernels/cuda/device/store_fp8.cuh"
 #include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/grouped_experts.h"
@@ -18,20 +19,12 @@ namespace baton::kernels::cuda {
 
 namespace {
 
-// Four warpgroups multiply, each 64 of a tile's 256 weight rows by its kTokens slots, a fifth
-// fetches: weights by bulk copies (a chunk lies in one piece), slots' rows, which lie anywhere, by
-// cp.async. The weights are the left operand, since only that one may come from registers, where
-// FP4 is widened. A warpgroup that multiplies waits for its registers to be read, so it takes
-// several of them to keep tensor cores and ALUs busy at once.
-constexpr int kWarpgroups = 4;
-constexpr int kMultipliers = 128 * kWarpgroups;
+// Some warpgroups multiply, each 64 of a tile's weight rows by its kTokens slots, one more fetches:
+// weights by bulk copies (blocks lie in one piece), slots' rows, which lie anywhere, by cp.async.
+// The weights are the left operand, since only that one may come from registers, where FP4 is
+// widened: the next block while tensor cores multiply this one. Many slots take registers for sums
+// and leave room for two such warpgroups, which then pass over the tile's 256 rows in two halves.
 constexpr int kFetchers = 128;
-constexpr int kThreads = kMultipliers + kFetchers;
-// A block starts with 96 registers a thread (65,536 / 640, in steps of 8); claiming more than those
-// that were released would wait for ever.
-constexpr int kFetcherRegisters = 32;
-constexpr int kMultiplierRegisters = 112;
-static_assert(kFetchers * kFetcherRegisters + kMultipliers * kMultiplierRegisters <= kThreads * 96);
 constexpr int kMultiplierBarrier = 1;  // of SyncThreads
 constexpr int kSharedBytes = 227 * 1024;
 constexpr int kMaxStages = 16;
@@ -40,16 +33,16 @@ constexpr int kMaxStages = 16;
 struct GroupedParams {
   const std::byte* weights;
   int64_t expert_bytes;
-  const float* factors;  // of this product, two apart
+  const float* row_scales;
+  int64_t expert_scales;
   int experts;
-  int row_blocks;
-  int steps;  // of 64 columns
+  int row_blocks;  // of 256 rows
+  int steps;       // of 128 columns
   ExpertSlots slots;
-  const __nv_bfloat16* x;
-  int64_t x_rows;
-  int64_t x_stride;
+  Fp8Rows x;
   float limit;
-  __nv_bfloat16* y;
+  MutableFp8Rows hidden;  // of the gated product
+  __nv_bfloat16* y;       // of the other one
   int64_t y_stride;
 };
 
@@ -57,22 +50,32 @@ struct GroupedParams {
 // the 256 rows are columns of y.
 template <int kTokens, bool kGated>
 struct Shape {
-  // Chunks a stage: with few slots, waiting costs more than computing.
-  static constexpr int kChunks = kTokens <= 64 ? 2 : 1;
-  static constexpr int kInputBytes = kTokens * kChunkColumns * 2;  // of a chunk
-  static constexpr int kWeightBytes = kChunks * kChunkBytes;
-  static constexpr int kStageBytes = kChunks * kInputBytes + (kWeightBytes + 1023) / 1024 * 1024;
-  static constexpr int kColumns = kGated ? 128 : 256;      // of y
+  static constexpr int kWarpgroups = kTokens <= 32 ? 4 : 2;
+  static constexpr int kPasses = kTileBlocks / kWarpgroups;
+  static constexpr int kMultipliers = 128 * kWarpgroups;
+  static constexpr int kThreads = kMultipliers + kFetchers;
+  // A block starts with the same number of registers for all its threads; claiming more than were
+  // released would wait for ever.
+  static constexpr int kFetcherRegisters = kWarpgroups == 4 ? 64 : 56;
+  static constexpr int kMultiplierRegisters = kWarpgroups == 4 ? 104 : 224;
+  static_assert(kFetchers * kFetcherRegisters + kMultipliers * kMultiplierRegisters <=
+                kThreads * (65536 / kThreads / 8 * 8));
+
+  static constexpr int kInputBytes = kTokens * kBlockColumns;
+  static constexpr int kWeightBytes = kWarpgroups * kBlockBytes;
+  static constexpr int kStageBytes =
+      (kInputBytes + kWeightBytes + kTokens * 4 + 1023) / 1024 * 1024;
+  // Results wait for being written in BF16: hidden until all of its 128 columns are there, y until
+  // a pass is over.
+  static constexpr int kColumns = kGated ? 128 : kWarpgroups * kBlockRows;
   static constexpr int kResultStride = kColumns * 2 + 16;  // bytes; keeps stores off one bank
   static constexpr int kResultBytes = kTokens * kResultStride;
   static constexpr int kRowsAFetcher = (kTokens + 15) / 16;
-  static constexpr int kFixedBytes = 1024 + kFetchers * kRowsAFetcher * 4 + kResultBytes +
-                                     (kGated ? (4 * kWarpgroups + 1) * kTokens * 4 : 0) +
+  static constexpr int kFixedBytes = 1024 + kResultBytes + (kGated ? kTokens * 4 : 0) +
                                      static_cast<int>(sizeof(TileList)) + 16 * kMaxStages;
   static constexpr int kStages = std::min(kMaxStages, (kSharedBytes - kFixedBytes) / kStageBytes);
   static constexpr int kBytes = kFixedBytes + kStages * kStageBytes;
-  static constexpr int kLag = 4 - kChunks;  // stages whose copies are on their way, at least
-  static_assert(kStages >= kLag + 2);       // multipliers hold one while they wait for the next
+  static_assert(kStages >= 4);  // multipliers hold one and wait for the next
 };
 
 template <int kTokens, bool kGated>
@@ -83,7 +86,11 @@ struct Shared {
   __device__ explicit Shared(std::byte* raw)
       : base(raw + (1024 - SharedAddress(raw) % 1024) % 1024) {}
   __device__ std::byte* Input(int n) const { return base + n % S::kStages * S::kStageBytes; }
-  __device__ std::byte* Weights(int n) const { return Input(n) + S::kChunks * S::kInputBytes; }
+  __device__ std::byte* Weights(int n) const { return Input(n) + S::kInputBytes; }
+  // Of each slot's 128 columns.
+  __device__ float* Scales(int n) const {
+    return reinterpret_cast<float*>(Weights(n) + S::kWeightBytes);
+  }
   __device__ std::byte* Result() const { return base + S::kStages * S::kStageBytes; }
   __device__ TileList& Tiles() const {
     return *reinterpret_cast<TileList*>(Result() + S::kResultBytes);
@@ -92,18 +99,9 @@ struct Shared {
     static_assert(sizeof(StageRing<S::kStages>) <= 16 * kMaxStages);
     return *reinterpret_cast<StageRing<S::kStages>*>(&Tiles() + 1);
   }
-  // Of each token: its routing weight, later its scale; the largest magnitude among the rows of
-  // each of the 16 warps.
-  __device__ float* Largest(int warp) const {
-    return reinterpret_cast<float*>(reinterpret_cast<std::byte*>(&Ring()) + 16 * kMaxStages) +
-           warp * kTokens;
-  }
-  __device__ float* Scales() const { return Largest(4 * kWarpgroups); }
-  // Where a fetching thread's rows of x start, in units of 16 bytes. Its own notes: it has not the
-  // registers for them.
-  __device__ uint32_t& Row(int i, int thread) const {
-    return reinterpret_cast<uint32_t*>(
-        Largest(kGated ? 4 * kWarpgroups + 1 : 0))[i * kFetchers + thread];
+  // Of each slot.
+  __device__ float* RoutingWeights() const {
+    return reinterpret_cast<float*>(reinterpret_cast<std::byte*>(&Ring()) + 16 * kMaxStages);
   }
 };
 static_assert(sizeof(TileList) % 8 == 0);
@@ -122,104 +120,125 @@ __device__ void ArriveExpecting(uint64_t* barrier, int bytes) {
       : "memory");
 }
 
-// The fetching warpgroup. A stage is announced kLag steps later, once its copies have arrived: the
-// fence is theirs, since it would hold up the multipliers.
+// A block's tiles: every gridDim.x-th of the list, each second time from the other end, since
+// experts' last tiles, which are rarely full, may all fall on the same blocks otherwise.
+__device__ int TileIndex(int round) {
+  return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+}
+
+// The fetching warpgroup: eight threads a row and step, and one for a row's scale. A stage is full
+// when all its copies have arrived; nobody waits for that here, and a fence between the copies and
+// tensor cores, which would, is left to the readers.
 template <int kTokens, bool kGated>
 __device__ void Fetch(const GroupedParams& params, const Shared<kTokens, kGated>& shared) {
   using S = Shape<kTokens, kGated>;
-  const int thread = threadIdx.x - kMultipliers;
-  const int piece = thread % 8;
+  const int thread = threadIdx.x - S::kMultipliers;
   auto& ring = shared.Ring();
   const int tiles = shared.Tiles().before[params.experts] * params.row_blocks;
+  // Rows 16 apart have the same swizzle.
+  const int input = SwizzledOffset(thread / 8, thread % 8);
   int n = 0;
-  const auto announce = [&](int stage) {
-    FenceForTensorCores();
-    ring.ArriveFull(stage);
-  };
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+  int index;
+  for (int round = 0; (index = TileIndex(round)) < tiles; ++round) {
     const ExpertTile tile =
         shared.Tiles().template At<kTokens>(index, params.experts, params.row_blocks);
-    const std::byte* chunk = params.weights + tile.expert * params.expert_bytes +
-                             int64_t{tile.row_block} * params.steps * kChunkBytes;
-#pragma unroll 2
-    for (int i = 0; i < S::kRowsAFetcher; ++i) {
-      const int slot = tile.first_slot + min(thread / 8 + 16 * i, tile.slots - 1);
-      const int64_t row = kGated ? params.slots.row[slot] : slot;
-      shared.Row(i, thread) = static_cast<uint32_t>(row * params.x_stride / 8 + piece);
-    }
-    const __nv_bfloat16* x = params.x;
-#pragma unroll 1
-    for (int step = 0; step < params.steps; step += S::kChunks, ++n) {
-      ring.WaitEmpty(n);
-      uint64_t* full = &ring.full[n % S::kStages];
-      if (thread == 0) {
-        ArriveExpecting(full, S::kWeightBytes);
-        CopyBulk(SharedAddress(shared.Weights(n)), chunk, S::kWeightBytes, full);
-        chunk += S::kWeightBytes;
-      }
-      // Rows 16 apart have the same swizzle.
-      const uint32_t input = SharedAddress(shared.Input(n)) + SwizzledOffset(thread / 8, piece);
-#pragma unroll 4
-      for (int i = 0; i < S::kRowsAFetcher; ++i) {
-        if (thread / 8 + 16 * i >= tile.slots) break;
-        const __nv_bfloat16* from = x + uint64_t{shared.Row(i, thread)} * 8;
+    const auto row_of = [&](int slot) -> uint32_t {
+      slot = tile.first_slot + min(slot, tile.slots - 1);
+      return kGated ? params.slots.row[slot] : slot;
+    };
+    uint32_t rows[S::kRowsAFetcher];  // where they begin, in units of 16 bytes
 #pragma unroll
-        for (int chunk_of = 0; chunk_of < S::kChunks; ++chunk_of) {
-          CopyAsync16(input + chunk_of * S::kInputBytes + i * 16 * 128,
-                      from + chunk_of * kChunkColumns, true);
+    for (int i = 0; i < S::kRowsAFetcher; ++i) {
+      rows[i] = row_of(thread / 8 + 16 * i) * static_cast<uint32_t>(params.x.stride / 16);
+    }
+    const uint32_t scale_row = row_of(thread);
+    const std::byte* weights = params.weights + tile.expert * params.expert_bytes +
+                               int64_t{tile.row_block} * params.steps * kTileBlocks * kBlockBytes;
+#pragma unroll 1
+    for (int pass = 0; pass < S::kPasses; ++pass, weights += S::kWeightBytes) {
+      const uint8_t* codes = params.x.codes + thread % 8 * 16;
+      const float* scale = params.x.scales + scale_row;
+#pragma unroll 1
+      for (int step = 0; step < params.steps; ++step, ++n) {
+        ring.WaitEmpty(n);
+        uint64_t* full = &ring.full[n % S::kStages];
+        if (thread == 0) {
+          ArriveExpecting(full, S::kWeightBytes);
+          CopyBulk(SharedAddress(shared.Weights(n)), weights + step * (kTileBlocks * kBlockBytes),
+                   S::kWeightBytes, full);
         }
+        const uint32_t to = SharedAddress(shared.Input(n)) + input;
+#pragma unroll
+        for (int i = 0; i < S::kRowsAFetcher; ++i) {
+          const int slot = thread / 8 + 16 * i;
+          if (slot >= kTokens) break;  // some of the threads, where there are fewer than 16
+          CopyAsync16(to + i * 16 * 128, codes + uint64_t{rows[i]} * 16, slot < tile.slots);
+        }
+        if (thread < kTokens) {
+          CopyAsync4(SharedAddress(shared.Scales(n) + thread), scale, thread < tile.slots);
+        }
+        ArriveWhenCopied(full);
+        codes += kBlockColumns;
+        scale += params.x.scale_stride;
       }
-      x += S::kChunks * kChunkColumns;
-      CommitCopies();
-      WaitCopies<S::kLag>();
-      if (n >= S::kLag) announce(n - S::kLag);
     }
   }
-  WaitCopies<0>();
-  for (int stage = max(0, n - S::kLag); stage < n; ++stage) announce(stage);
 }
 
-// acc += the calling warpgroup's 64 rows of a tile times kWidth of its slots. Columns past the last
-// slot are whatever shared memory held; they are not stored. The next stage's weights are read
-// while this one's are multiplied.
+// Products read their left operand while the program goes on, which the compiler does not know: it
+// might compute it later, or give its registers to what comes next.
+__device__ void KeepUntilHere(uint32_t (&a)[16]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i]));
+}
+
+// acc = the calling warpgroup's 64 rows of a pass, unscaled, times kWidth of the tile's slots.
 template <int kWidth, int kTokens, bool kGated>
-__device__ void MultiplyTile(const Shared<kTokens, kGated>& shared, int steps, int& n,
+__device__ void MultiplyPass(const Shared<kTokens, kGated>& shared, int steps, int& n,
                              float (&acc)[kWidth / 2]) {
   using S = Shape<kTokens, kGated>;
   auto& ring = shared.Ring();
   const int thread = threadIdx.x % 128;
-  const int block = threadIdx.x / 128;
+  const auto block = [&](int stage) {
+    return shared.Weights(stage) + threadIdx.x / 128 * kBlockBytes;
+  };
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) acc[i] = 0;
-  uint4 codes[S::kChunks];
-  uint32_t scales[S::kChunks];
-  const auto load = [&](int stage) {
+  uint32_t a[16];
+  const auto widen = [&](int stage, uint32_t(&to)[16]) {
     ring.WaitFull(stage);
-#pragma unroll
-    for (int i = 0; i < S::kChunks; ++i) {
-      const std::byte* chunk = shared.Weights(stage) + i * kChunkBytes;
-      codes[i] = *reinterpret_cast<const uint4*>(chunk + ChunkCodes(block, thread));
-      scales[i] = *reinterpret_cast<const uint32_t*>(chunk + ChunkScales(block, thread));
-    }
+    FenceForTensorCores();
+    WidenBlock(block(stage), thread, to);
   };
-  load(n);
-  for (int step = 0; step < steps; step += S::kChunks, ++n) {
+  widen(n, a);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step, ++n) {
+    float sum[kWidth / 2];
     const uint64_t input = ChannelsSummed(SharedAddress(shared.Input(n)));
-    uint32_t a[S::kChunks][16];
-#pragma unroll
-    for (int i = 0; i < S::kChunks; ++i) WidenBlock(codes[i], scales[i], a[i]);
+    KeepUntilHere(a);
     WgmmaFence();
+    WgmmaRegisterA<false>(sum, a, input);
 #pragma unroll
-    for (int i = 0; i < S::kChunks; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        WgmmaRegisterA(acc, a[i] + 4 * j, input + i * S::kInputBytes / 16 + 2 * j);
-      }
-    }
+    for (int j = 1; j < 4; ++j) WgmmaRegisterA<true>(sum, a + 4 * j, input + 2 * j);
     WgmmaCommit();
-    if (step + S::kChunks < steps) load(n + 1);
+
+    uint32_t next[16];
+    if (step + 1 < steps) widen(n + 1, next);
+    const float* scales = shared.Scales(n) + 2 * (thread % 4);
     WgmmaWait<0>();
+    KeepUntilHere(a);
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; ++j) {
+      const float2 scale = *reinterpret_cast<const float2*>(scales + 8 * j);
+      acc[4 * j] = fmaf(sum[4 * j], scale.x, acc[4 * j]);
+      acc[4 * j + 1] = fmaf(sum[4 * j + 1], scale.y, acc[4 * j + 1]);
+      acc[4 * j + 2] = fmaf(sum[4 * j + 2], scale.x, acc[4 * j + 2]);
+      acc[4 * j + 3] = fmaf(sum[4 * j + 3], scale.y, acc[4 * j + 3]);
+    }
+    __syncwarp();
     if (threadIdx.x % 32 == 0) ring.ArriveEmpty(n);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) a[i] = next[i];
   }
 }
 
@@ -230,126 +249,121 @@ __device__ void StoreTransposed(std::byte* to, uint32_t first, uint32_t second) 
       : "memory");
 }
 
-// Result -> rows of y, 16 bytes a thread.
 template <int kTokens, bool kGated>
-__device__ void WriteResult(const GroupedParams& params, const ExpertTile& tile,
-                            const Shared<kTokens, kGated>& shared) {
-  using S = Shape<kTokens, kGated>;
-  constexpr int kPieces = S::kColumns / 8;
-  SyncThreads(kMultiplierBarrier, kMultipliers);
-  for (int i = threadIdx.x; i < tile.slots * kPieces; i += kMultipliers) {
-    const int slot = i / kPieces;
-    const int piece = i % kPieces;
-    Store16(params.y + (tile.first_slot + slot) * params.y_stride +
-                int64_t{tile.row_block} * S::kColumns + piece * 8,
-            Load16(shared.Result() + slot * S::kResultStride + piece * 16));
-  }
+__device__ void SyncMultipliers(const Shared<kTokens, kGated>&) {
+  SyncThreads(kMultiplierBarrier, Shape<kTokens, kGated>::kMultipliers);
 }
 
-// Fetched before a tile is multiplied, so that nobody waits for them after.
-struct TileFactors {
-  float weights;  // of the expert's weights
-  float routing;  // routing weight of slot threadIdx.x of the tile
+struct RowScales {
+  float row;  // of the lane's first row of a warp's 16
+  float next_row;
 };
 
-// SwiGLU and quantisation. Lane i of warp w holds w1's row 8 w + i / 4 of the tile in acc[4 j] and
-// acc[4 j + 1] and w3's in the two that follow.
+// SwiGLU. Lane i of warp w holds w1's row 8 w + i / 4 of the pass in acc[4 j] and acc[4 j + 1] and
+// w3's in the two that follow; after the last pass all 128 columns are quantised.
 template <int kWidth, int kTokens>
-__device__ void Finish(const GroupedParams& params, const ExpertTile& tile,
-                       const Shared<kTokens, true>& shared, const TileFactors& factors,
+__device__ void Finish(const GroupedParams& params, const ExpertTile& tile, int pass,
+                       const Shared<kTokens, true>& shared, const RowScales& scales, float routing,
                        float (&acc)[kWidth / 2]) {
   using S = Shape<kTokens, true>;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const float factor = factors.weights;
-  if (threadIdx.x < kWidth) shared.Scales()[threadIdx.x] = factors.routing;
-  SyncThreads(kMultiplierBarrier, kMultipliers);  // and the last tile's result has been read
-#pragma unroll
-  for (int j = 0; j < kWidth / 8; ++j) {
-    const float2 routing =
-        *reinterpret_cast<const float2*>(shared.Scales() + 8 * j + 2 * (lane % 4));
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const int token = 8 * j + 2 * (lane % 4) + side;
-      float& value = acc[4 * j + side];
-      value = Gate(RoundToBf16(value * factor), RoundToBf16(acc[4 * j + 2 + side] * factor),
-                   side == 0 ? routing.x : routing.y, params.limit);
-      float largest = fabsf(value);
-      for (int distance = 4; distance < 32; distance *= 2) {
-        largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, distance));
-      }
-      if (lane < 4) shared.Largest(warp)[token] = largest;
-    }
+  if (pass == 0) {
+    if (threadIdx.x < kWidth) shared.RoutingWeights()[threadIdx.x] = routing;
+    SyncMultipliers(shared);  // and the last tile's result has been read
   }
-  SyncThreads(kMultiplierBarrier, kMultipliers);
-  if (threadIdx.x < kWidth) {
-    float largest = 0;
-    for (int other = 0; other < kMultipliers / 32; ++other) {
-      largest = fmaxf(largest, shared.Largest(other)[threadIdx.x]);
-    }
-    shared.Scales()[threadIdx.x] = Fp8Scale(largest);
-  }
-  SyncThreads(kMultiplierBarrier, kMultipliers);
-  const auto quantised = [&](int j) {
-    const float2 scale = *reinterpret_cast<const float2*>(shared.Scales() + 8 * j + 2 * (lane % 4));
-    const float2 value = UnpackE4m3(PackE4m3(acc[4 * j] * InverseOfPowerOfTwo(scale.x),
-                                             acc[4 * j + 1] * InverseOfPowerOfTwo(scale.y)));
-    return PackBf16(value.x * scale.x, value.y * scale.y);
+  const auto gated = [&](int j) {
+    const float2 weight =
+        *reinterpret_cast<const float2*>(shared.RoutingWeights() + 8 * j + 2 * (lane % 4));
+    const auto value = [&](int side, float routing_weight) {
+      return Gate(RoundToBf16(acc[4 * j + side] * scales.row),
+                  RoundToBf16(acc[4 * j + 2 + side] * scales.next_row), routing_weight,
+                  params.limit);
+    };
+    return PackBf16(value(0, weight.x), value(1, weight.y));
   };
+  std::byte* result = shared.Result() + (pass * S::kMultipliers / 32 + warp) * 16;
 #pragma unroll
   for (int j = 0; j < kWidth / 8; j += 2) {
     const int next = min(j + 1, kWidth / 8 - 1);  // twice the same where there is but one
     const int mine = lane / 8 % 2 == 0 ? j : next;
-    StoreTransposed(shared.Result() + (8 * mine + lane % 8) * S::kResultStride + warp * 16,
-                    quantised(j), quantised(next));
+    StoreTransposed(result + (8 * mine + lane % 8) * S::kResultStride, gated(j), gated(next));
   }
-  WriteResult(params, tile, shared);
+  if (pass + 1 < S::kPasses) return;
+  SyncMultipliers(shared);
+  for (int first = 2 * warp; first < tile.slots; first += S::kMultipliers / 16) {
+    const int slot = first + lane / 16;
+    const bool active = slot < tile.slots;
+    uint4 values = {};
+    if (active) values = Load16(shared.Result() + slot * S::kResultStride + lane % 16 * 16);
+    const uint32_t words[4] = {values.x, values.y, values.z, values.w};
+    StoreFp8(params.hidden, tile.first_slot + slot, tile.row_block * 128 + lane % 16 * 8, active,
+             words);
+  }
 }
 
 template <int kWidth, int kTokens>
-__device__ void Finish(const GroupedParams& params, const ExpertTile& tile,
-                       const Shared<kTokens, false>& shared, const TileFactors& factors,
+__device__ void Finish(const GroupedParams& params, const ExpertTile& tile, int pass,
+                       const Shared<kTokens, false>& shared, const RowScales& scales, float,
                        float (&acc)[kWidth / 2]) {
   using S = Shape<kTokens, false>;
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x / 32 * 16 + lane / 8 % 2 * 8;
-  const float factor = factors.weights;
-  SyncThreads(kMultiplierBarrier, kMultipliers);  // the last tile's result has been read
+  SyncMultipliers(shared);  // the last pass's result has been read
 #pragma unroll
   for (int j = 0; j < kWidth / 8; ++j) {
     StoreTransposed(shared.Result() + (8 * j + lane % 8) * S::kResultStride + row * 2,
-                    PackBf16(acc[4 * j] * factor, acc[4 * j + 1] * factor),
-                    PackBf16(acc[4 * j + 2] * factor, acc[4 * j + 3] * factor));
+                    PackBf16(acc[4 * j] * scales.row, acc[4 * j + 1] * scales.row),
+                    PackBf16(acc[4 * j + 2] * scales.next_row, acc[4 * j + 3] * scales.next_row));
   }
-  WriteResult(params, tile, shared);
+  SyncMultipliers(shared);
+  constexpr int kPieces = S::kColumns / 8;
+  const int64_t column = int64_t{tile.row_block} * kTileRows + pass * S::kColumns;
+  for (int i = threadIdx.x; i < tile.slots * kPieces; i += S::kMultipliers) {
+    const int slot = i / kPieces;
+    const int piece = i % kPieces;
+    Store16(params.y + (tile.first_slot + slot) * params.y_stride + column + piece * 8,
+            Load16(shared.Result() + slot * S::kResultStride + piece * 16));
+  }
 }
 
 template <int kWidth, int kTokens, bool kGated>
 __device__ void ComputeTile(const GroupedParams& params, const ExpertTile& tile,
                             const Shared<kTokens, kGated>& shared, int& n) {
+  // Fetched before the tile is multiplied, so that nobody waits for it after.
   const int slot = tile.first_slot + min(static_cast<int>(threadIdx.x), tile.slots - 1);
-  const TileFactors factors = {params.factors[2 * tile.expert],
-                               kGated ? params.slots.weight[slot] : 0.0f};
-  float acc[kWidth / 2];
-  MultiplyTile<kWidth>(shared, params.steps, n, acc);
-  Finish<kWidth>(params, tile, shared, factors, acc);
+  const float routing = kGated ? params.slots.weight[slot] : 0.0f;
+#pragma unroll 1
+  for (int pass = 0; pass < Shape<kTokens, kGated>::kPasses; ++pass) {
+    const int64_t row = int64_t{tile.row_block} * kTileRows +
+                        pass * Shape<kTokens, kGated>::kMultipliers / 2 + threadIdx.x / 32 * 16 +
+                        threadIdx.x % 32 / 4;
+    const float* row_scales = params.row_scales + tile.expert * params.expert_scales + row;
+    const RowScales scales = {row_scales[0], row_scales[8]};
+    float acc[kWidth / 2];
+    MultiplyPass<kWidth>(shared, params.steps, n, acc);
+    Finish<kWidth>(params, tile, pass, shared, scales, routing, acc);
+  }
 }
 
 template <int kTokens, bool kGated>
-__global__ void __launch_bounds__(kThreads, 1) GroupedProduct(GroupedParams params) {
+__global__ void __launch_bounds__(Shape<kTokens, kGated>::kThreads, 1)
+    GroupedProduct(GroupedParams params) {
+  using S = Shape<kTokens, kGated>;
   extern __shared__ std::byte raw[];
   const Shared<kTokens, kGated> shared(raw);
   shared.Tiles().template Init<kTokens>(params.slots.begin, params.experts);
-  if (threadIdx.x == 32) shared.Ring().Init(kFetchers + 1, kMultipliers / 32);
+  if (threadIdx.x == 32) shared.Ring().Init(kFetchers + 1, S::kMultipliers / 32);
   __syncthreads();
-  if (threadIdx.x >= kMultipliers) {
-    ReleaseRegisters<kFetcherRegisters>();
+  if (threadIdx.x >= S::kMultipliers) {
+    ReleaseRegisters<S::kFetcherRegisters>();
     Fetch(params, shared);
   } else {
-    ClaimRegisters<kMultiplierRegisters>();
+    ClaimRegisters<S::kMultiplierRegisters>();
     const int tiles = shared.Tiles().before[params.experts] * params.row_blocks;
     int n = 0;
-    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    int index;
+    for (int round = 0; (index = TileIndex(round)) < tiles; ++round) {
       const ExpertTile tile =
           shared.Tiles().template At<kTokens>(index, params.experts, params.row_blocks);
       if constexpr (kTokens < 128) {
@@ -377,7 +391,8 @@ void Launch(const GroupedParams& params, CUstream_st* stream) {
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
             "cudaFuncSetAttribute");
   GroupedProduct<kTokens, kGated>
-      <<<CurrentDevice().multiprocessors, kThreads, kBytes, stream>>>(params);
+      <<<CurrentDevice().multiprocessors, Shape<kTokens, kGated>::kThreads, kBytes, stream>>>(
+          params);
   CheckLaunch("GroupedProduct");
 }
 
@@ -387,7 +402,8 @@ void LaunchFor(const GroupedParams& params, CUstream_st* stream) {
       << "grouped experts need wgmma, which compute capability 9.0 has and "
       << CurrentDevice().compute_capability / 10.0 << " has not";
   BATON_CHECK(params.experts <= kMaxExperts) << params.experts << " experts";
-  BATON_CHECK(params.x_rows * params.x_stride / 8 < int64_t{1} << 32) << "x reaches past 64 GiB";
+  BATON_CHECK(params.x.stride % 16 == 0) << "rows of x are " << params.x.stride << " bytes apart";
+  BATON_CHECK(params.x.rows * params.x.stride / 16 < int64_t{1} << 32) << "x exceeds 64 GiB";
   if (params.slots.count == 0) return;
   // Twice the mean: few experts then need a second tile, which would read their weights again.
   const int64_t wanted = 2 * params.slots.count / params.experts;
@@ -402,44 +418,44 @@ void LaunchFor(const GroupedParams& params, CUstream_st* stream) {
 
 void ExpertGateUp(const ExpertGateUpParams& params, CUstream_st* stream) {
   const ExpertBank& bank = params.bank;
-  BATON_CHECK(params.x.cols == bank.d && params.x.stride % 8 == 0 && params.hidden.cols == bank.f &&
-              params.hidden.rows == params.slots.count && params.hidden.stride % 8 == 0)
+  BATON_CHECK(params.x.cols == bank.d && params.hidden.cols == bank.f &&
+              params.hidden.rows == params.slots.count && params.hidden.stride % 16 == 0)
       << "x " << params.x.cols << ", hidden [" << params.hidden.rows << ", " << params.hidden.cols
       << "], experts " << bank.d << " to " << bank.f;
   LaunchFor<true>({.weights = bank.gate_up,
                    .expert_bytes = GateUpBytes(bank.d, bank.f),
-                   .factors = bank.factors,
+                   .row_scales = bank.row_scales,
+                   .expert_scales = 2 * bank.f + bank.d,
                    .experts = bank.experts,
-                   .row_blocks = static_cast<int>(2 * bank.f / kChunkRows),
-                   .steps = static_cast<int>(bank.d / kChunkColumns),
+                   .row_blocks = static_cast<int>(2 * bank.f / kTileRows),
+                   .steps = static_cast<int>(bank.d / kBlockColumns),
                    .slots = params.slots,
-                   .x = reinterpret_cast<const __nv_bfloat16*>(params.x.data),
-                   .x_rows = params.x.rows,
-                   .x_stride = params.x.stride,
+                   .x = params.x,
                    .limit = params.limit,
-                   .y = reinterpret_cast<__nv_bfloat16*>(params.hidden.data),
-                   .y_stride = params.hidden.stride},
+                   .hidden = params.hidden,
+                   .y = nullptr,
+                   .y_stride = 0},
                   stream);
 }
 
 void ExpertDown(const ExpertDownParams& params, CUstream_st* stream) {
   const ExpertBank& bank = params.bank;
   BATON_CHECK(params.hidden.cols == bank.f && params.hidden.rows == params.slots.count &&
-              params.hidden.stride % 8 == 0 && params.y.cols == bank.d &&
-              params.y.rows == params.slots.count && params.y.stride % 8 == 0)
+              params.y.cols == bank.d && params.y.rows == params.slots.count &&
+              params.y.stride % 8 == 0)
       << "hidden [" << params.hidden.rows << ", " << params.hidden.cols << "], y [" << params.y.rows
       << ", " << params.y.cols << "], experts " << bank.f << " to " << bank.d;
   LaunchFor<false>({.weights = bank.down,
                     .expert_bytes = DownBytes(bank.d, bank.f),
-                    .factors = bank.factors + 1,
+                    .row_scales = bank.row_scales + 2 * bank.f,
+                    .expert_scales = 2 * bank.f + bank.d,
                     .experts = bank.experts,
-                    .row_blocks = static_cast<int>(bank.d / kChunkRows),
-                    .steps = static_cast<int>(bank.f / kChunkColumns),
+                    .row_blocks = static_cast<int>(bank.d / kTileRows),
+                    .steps = static_cast<int>(bank.f / kBlockColumns),
                     .slots = params.slots,
-                    .x = reinterpret_cast<const __nv_bfloat16*>(params.hidden.data),
-                    .x_rows = params.hidden.rows,
-                    .x_stride = params.hidden.stride,
+                    .x = params.hidden,
                     .limit = 0,
+                    .hidden = {},
                     .y = reinterpret_cast<__nv_bfloat16*>(params.y.data),
                     .y_stride = params.y.stride},
                    stream);

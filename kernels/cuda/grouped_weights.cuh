@@ -2,76 +2,82 @@
 
 #include <cstdint>
 
-#include <cuda_bf16.h>
-
-// FP4 weights as ExpertBank packs them: chunks of 256 rows and 64 columns.
+// FP4 weights as ExpertBank packs them: blocks of 64 rows and 128 columns; the four blocks of a
+// tile's 256 rows follow each other, then the next 128 columns.
 //
-// A chunk is first 8,192 bytes of codes: for each of its 4 blocks of 64 rows and each thread of the
-// warpgroup that multiplies the block, 16 bytes, which are the thread's share of the left operand
-// (grouped_wgmma.cuh): word j for columns 16 j .. 16 j + 15, the low halves for the even columns.
-// A half word holds a value for each of the four registers, its sign and its three other bits:
-//   register 0  bit 15, bits 8-6      register 1  bit 12, bits 5-3
-//   register 2  bit 14, bits 2-0      register 3  bit 13, bits 11-9
-// so that shifts and masks turn them into BF16 scaled by 2^-126: ALU instructions are what bounds
-// products with few slots.
-// Then 512 bytes of scales: for each block, warp and lane / 4 the exponent fields of the BF16
-// multipliers of (row, columns 0-31), (row + 8, 0-31), (row, 32-63), (row + 8, 32-63).
+// A block begins with 4,096 bytes of codes: for each half of its columns and each thread of the
+// warpgroup that multiplies it 16 bytes, which are the thread's share of the left operand
+// (grouped_wgmma.cuh): two words for 32 columns, two more for the next 32. A word holds eight
+// codes: the magnitudes of one register's four bytes in the nibbles of its low half, those of the
+// next register's in its high half. The top bits of nibbles are free, since __byte_perm wants them
+// zero: bit 8 c + 7 is the sign of byte c of the first register, bit 8 c + 3 that of the second.
+//
+// Then 256 bytes: for each warp and lane / 4 the `half` (below) of row and of row + 8, four bytes
+// each, for 32 columns each.
 
 namespace baton::kernels::cuda {
 
-inline constexpr int kChunkRows = 256;
-inline constexpr int kChunkColumns = 64;
-inline constexpr int kChunkCodeBytes = kChunkRows * kChunkColumns / 2;
-inline constexpr int kChunkBytes = kChunkCodeBytes + kChunkRows * kChunkColumns / 32;
+inline constexpr int kTileRows = 256;
+inline constexpr int kBlockRows = 64;
+inline constexpr int kTileBlocks = kTileRows / kBlockRows;
+inline constexpr int kBlockColumns = 128;
+inline constexpr int kBlockCodeBytes = kBlockRows * kBlockColumns / 2;
+inline constexpr int kBlockHalfBytes = kBlockRows * kBlockColumns / 32;
+inline constexpr int kBlockBytes = kBlockCodeBytes + kBlockHalfBytes;
 
-// Offsets into a chunk, for block 0 to 3 and thread 0 to 127 of a warpgroup.
-__device__ inline int ChunkCodes(int block, int thread) { return (block * 128 + thread) * 16; }
-__device__ inline int ChunkScales(int block, int thread) {
-  return kChunkCodeBytes + ((block * 4 + thread / 32) * 8 + thread % 32 / 4) * 4;
+// Offsets into a block, for thread 0 to 127 of a warpgroup.
+__device__ inline int BlockCodes(int half_of_columns, int thread) {
+  return (half_of_columns * 128 + thread) * 16;
+}
+__device__ inline int BlockHalves(int thread) {
+  return kBlockCodeBytes + (thread / 32 * 8 + thread % 32 / 4) * 8;
 }
 
-// A code whose half word is otherwise empty, for register 0 to 3.
-__device__ inline uint32_t PlaceCode(uint32_t code, int reg) {
+// E4M3 has room for FP4 codes under eleven different scales, exactly: `half` is the E4M3 code of
+// what 0.5 stands for, 8 (2^-6) to 96 (2^5) in steps of 8, and all other magnitudes follow from it.
+inline constexpr int kSmallestHalf = 8;
+inline constexpr int kLargestHalf = 96;
+struct Magnitudes {
+  uint32_t low;   // of codes 0 to 3: 0, 0.5, 1, 1.5
+  uint32_t high;  // of codes 4 to 7: 2, 3, 4, 6
+};
+__device__ inline Magnitudes MagnitudesOf(uint32_t half) {
+  return {half * 0x01010100u + 0x0c080000u, half * 0x01010101u + 0x1c181410u};
+}
+
+// Byte c of a register, as a word's share: `second` tells the two registers of a word apart.
+__device__ inline uint32_t PlaceCode(uint32_t code, int c, bool second) {
   const uint32_t sign = code >> 3 & 1;
-  const uint32_t rest = code & 7;
-  switch (reg) {
-    case 0:
-      return sign << 15 | rest << 6;
-    case 1:
-      return sign << 12 | rest << 3;
-    case 2:
-      return sign << 14 | rest;
-    default:
-      return sign << 13 | rest << 9;
+  const uint32_t magnitude = code & 7;
+  return second ? magnitude << (16 + 4 * c) | sign << (8 * c + 3)
+                : magnitude << (4 * c) | sign << (8 * c + 7);
+}
+
+// Two registers from a word.
+__device__ inline void WidenWord(uint32_t word, const Magnitudes& row, const Magnitudes& next_row,
+                                 uint32_t* a) {
+  constexpr uint32_t kSigns = 0x80808080u;
+  const uint32_t magnitudes = word & 0x77777777u;
+  a[0] = __byte_perm(row.low, row.high, magnitudes) | (word & kSigns);
+  a[1] = __byte_perm(next_row.low, next_row.high, magnitudes >> 16) | (word << 4 & kSigns);
+}
+
+// The left operands of a block's 128 columns: four registers for every 32.
+__device__ inline void WidenBlock(const std::byte* block, int thread, uint32_t (&a)[16]) {
+  const uint2 halves = *reinterpret_cast<const uint2*>(block + BlockHalves(thread));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint4 codes = *reinterpret_cast<const uint4*>(block + BlockCodes(i, thread));
+    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const uint32_t byte = 0x4440 + 2 * i + k;
+      const Magnitudes row = MagnitudesOf(__byte_perm(halves.x, 0, byte));
+      const Magnitudes next_row = MagnitudesOf(__byte_perm(halves.y, 0, byte));
+      WidenWord(words[2 * k], row, next_row, a + 8 * i + 4 * k);
+      WidenWord(words[2 * k + 1], row, next_row, a + 8 * i + 4 * k + 2);
+    }
   }
-}
-
-__device__ inline uint32_t MultiplyBf16(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                         *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&product);
-}
-
-// The left operand of columns 16 j .. 16 j + 15 from word j of the codes.
-__device__ inline void WidenCodes(uint32_t word, uint32_t row_scale, uint32_t next_row_scale,
-                                  uint32_t* a) {
-  constexpr uint32_t kSign = 0x80008000u;
-  constexpr uint32_t kRest = 0x01c001c0u;
-  a[0] = MultiplyBf16(word & (kSign | kRest), row_scale);
-  a[1] = MultiplyBf16(word << 3 & (kSign | kRest), next_row_scale);
-  a[2] = MultiplyBf16((word << 1 & kSign) | (word << 6 & kRest), row_scale);
-  a[3] = MultiplyBf16((word << 2 & kSign) | (word >> 3 & kRest), next_row_scale);
-}
-
-// A thread's left operands of all 64 columns of a block.
-__device__ inline void WidenBlock(const uint4& codes, uint32_t scales, uint32_t (&a)[16]) {
-  const uint32_t scale[4] = {
-      __byte_perm(scales, 0, 0x4040) << 7, __byte_perm(scales, 0, 0x4141) << 7,
-      __byte_perm(scales, 0, 0x4242) << 7, __byte_perm(scales, 0, 0x4343) << 7};
-  WidenCodes(codes.x, scale[0], scale[1], a);
-  WidenCodes(codes.y, scale[0], scale[1], a + 4);
-  WidenCodes(codes.z, scale[2], scale[3], a + 8);
-  WidenCodes(codes.w, scale[2], scale[3], a + 12);
 }
 
 }  // namespace baton::kernels::cuda

@@ -157,8 +157,8 @@ std::vector<int32_t> RandomIds(int64_t rows) {
 const BenchGroup kMoe("moe", [](Bench& bench) {
   const DeviceBuffer gate_up = Zeros(kExperts * GateUpBytes(kD, kF));
   const DeviceBuffer down = Zeros(kExperts * DownBytes(kD, kF));
-  const DeviceBuffer factors = Zeros(kExperts * 2 * 4);
-  const ExpertBank bank{kExperts, kD, kF, gate_up.data(), down.data(), factors.As<float>()};
+  const DeviceBuffer row_scales = Zeros(kExperts * (2 * kF + kD) * 4);
+  const ExpertBank bank{kExperts, kD, kF, gate_up.data(), down.data(), row_scales.As<float>()};
   const DeviceBuffer codes = RandomBuffer(kD * kF / 2, 1);
   const DeviceBuffer scales =
       OnDevice(std::vector<uint8_t>(static_cast<size_t>(kD * kF / 32), 121));
@@ -166,11 +166,14 @@ const BenchGroup kMoe("moe", [](Bench& bench) {
   for (int i = 0; i < kExperts; ++i) PackExpert(tensor, tensor, tensor, i, bank, nullptr);
 
   constexpr int64_t kSlots = kMaxRows * kTopK;
-  const DeviceBuffer x = RandomBuffer(kMaxRows * kD * 2, 2);
+  const DeviceBuffer x = RandomBuffer(kMaxRows * kD, 2);
+  const DeviceBuffer x_scales =
+      OnDevice(std::vector<float>(static_cast<size_t>(kMaxRows * kD / 128), 0.001f));
   const DeviceBuffer weights = OnDevice(std::vector<float>(kSlots, 0.25f));
   const DeviceBuffer begin = Zeros((kExperts + 1) * 4), row = Zeros(kSlots * 4);
   const DeviceBuffer slot = Zeros(kSlots * 4), weight = Zeros(kSlots * 4);
-  const DeviceBuffer hidden = Zeros(kSlots * kF * 2), y = Zeros(kSlots * kD * 2);
+  const DeviceBuffer hidden = Zeros(kSlots * kF), hidden_scales = Zeros(kSlots * kF / 128 * 4);
+  const DeviceBuffer y = Zeros(kSlots * kD * 2);
   const DeviceBuffer shared = RandomBuffer(kMaxRows * kD * 2, 3), out = Zeros(kMaxRows * kD * 2);
   for (const int64_t rows : {1, 8, 32, 64, 128, 512, 2048, 8192}) {
     const std::vector<int32_t> ids = RandomIds(rows);
@@ -180,6 +183,8 @@ const BenchGroup kMoe("moe", [](Bench& bench) {
     used.erase(std::unique(used.begin(), used.end()), used.end());
     const auto active = static_cast<double>(used.size());
     const int64_t count = rows * kTopK;
+    const MutableFp8Rows of_hidden{
+        hidden.As<uint8_t>(), hidden_scales.As<float>(), count, kF, kF, count};
     const ExpertSlots slots{count, begin.As<int32_t>(), row.As<int32_t>(), weight.As<float>()};
     const auto assign = [&](int, CUstream_st* stream) {
       AssignSlots({.experts = Matrix<const int32_t>(device_ids, rows, kTopK),
@@ -196,25 +201,25 @@ const BenchGroup kMoe("moe", [](Bench& bench) {
     const Ceiling ceiling = rows <= 512 ? Ceiling::kRead : Ceiling::kBf16Gemm;
     bench.Run({.name = "assign slots" + suffix, .bytes = count * 16.0, .launch = assign});
     bench.Run({.name = "experts gate_up" + suffix,
-               .bytes = active * GateUpBytes(kD, kF) + count * (kD + kF) * 2.0,
+               .bytes = active * GateUpBytes(kD, kF) + count * (kD + kF) * 1.0,
                .flops = 4.0 * count * kD * kF,
                .launch =
                    [&](int, CUstream_st* stream) {
                      ExpertGateUp({.bank = bank,
                                    .slots = slots,
-                                   .x = Matrix<const BFloat16>(x, rows, kD),
-                                   .hidden = Matrix<BFloat16>(hidden, count, kF)},
+                                   .x = {x.As<uint8_t>(), x_scales.As<float>(), rows, kD, kD, rows},
+                                   .hidden = of_hidden},
                                   stream);
                    }},
               ceiling);
     bench.Run({.name = "experts down" + suffix,
-               .bytes = active * DownBytes(kD, kF) + count * (kD + kF) * 2.0,
+               .bytes = active * DownBytes(kD, kF) + count * (2.0 * kD + kF),
                .flops = 2.0 * count * kD * kF,
                .launch =
                    [&](int, CUstream_st* stream) {
                      ExpertDown({.bank = bank,
                                  .slots = slots,
-                                 .hidden = Matrix<const BFloat16>(hidden, count, kF),
+                                 .hidden = ReadOnly(of_hidden),
                                  .y = Matrix<BFloat16>(y, count, kD)},
                                 stream);
                    }},

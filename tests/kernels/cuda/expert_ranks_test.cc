@@ -28,15 +28,20 @@ TEST_F(ExpertRanksTest, RowsTravelUnchanged) {
               .weights = sent_weights.get(),
               .out = travelling.get()},
              TestStream().get());
-    const DeviceArray<BFloat16> values(int64_t{rows} * d);
+    const DeviceArray<uint8_t> codes(int64_t{rows} * d);
+    const DeviceArray<float> scales(int64_t{rows} * d / 128);
     const DeviceArray<int32_t> received_ids(rows * k);
     const DeviceArray<float> received_weights(rows * k);
     UnpackRows({.rows = travelling.get(),
-                .x = {values.get(), rows, d},
+                .x = {codes.get(), scales.get(), rows, d, d, rows},
                 .experts = {received_ids.get(), rows, k},
                 .weights = received_weights.get()},
                TestStream().get());
-    EXPECT_EQ(CountDifferent(values.Download(), x.values), 0) << rows << " rows of " << d;
+    EXPECT_EQ(codes.Download(), x.codes.Download(0, int64_t{rows} * d)) << rows << " rows of " << d;
+    for (int64_t group = 0; group < d / 128; ++group) {
+      EXPECT_EQ(scales.Download(group * rows, rows),
+                x.scales.Download(group * TestFp8Rows::Padded(rows), rows));
+    }
     EXPECT_EQ(received_ids.Download(), ids);
     EXPECT_EQ(received_weights.Download(), weights);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "kernels/cuda/dequantize.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/grouped_experts.h"
 #include "kernels/cuda/moe.h"
@@ -47,14 +46,16 @@ struct Expert {
 // A bank on the device, and the same experts for the CPU.
 struct Experts {
   Experts(int count, int64_t d, int64_t f, int spread = 4)
-      : gate_up(count * GateUpBytes(d, f)), down(count * DownBytes(d, f)), factors(2 * count) {
+      : gate_up(count * GateUpBytes(d, f)),
+        down(count * DownBytes(d, f)),
+        row_scales(count * (2 * f + d)) {
     for (int i = 0; i < count; ++i) host.emplace_back(d, f, 10 * i, spread);
     bank = {.experts = count,
             .d = d,
             .f = f,
             .gate_up = gate_up.get(),
             .down = down.get(),
-            .factors = factors.get()};
+            .row_scales = row_scales.get()};
     Pack();
   }
   void Pack() {
@@ -75,7 +76,7 @@ struct Experts {
 
   std::vector<Expert> host;
   DeviceArray<std::byte> gate_up, down;
-  DeviceArray<float> factors;
+  DeviceArray<float> row_scales;
   ExpertBank bank;
 };
 
@@ -85,18 +86,19 @@ struct Routed {
          const std::vector<float>& weights, int k, float limit, int64_t expected_slots = 0)
       : rows(x.rows),
         slots(std::max(rows * k, expected_slots)),
-        values(rows * experts.bank.d),
         device_ids(ids),
         device_weights(weights),
         begin(experts.bank.experts + 1),
         row(slots),
         slot(rows * k),
         weight(slots),
-        hidden(slots * experts.bank.f),
+        hidden_codes(slots * experts.bank.f),
+        hidden_scales(slots * experts.bank.f / 128),
         y(slots * experts.bank.d) {
     CUstream_st* stream = TestStream().get();
     const ExpertBank& bank = experts.bank;
-    DequantizeRows(x.view(), {values.get(), rows, bank.d}, stream);
+    const MutableFp8Rows hidden{
+        hidden_codes.get(), hidden_scales.get(), slots, bank.f, bank.f, slots};
     AssignSlots({.experts = {device_ids.get(), rows, k},
                  .weights = device_weights.get(),
                  .expert_count = bank.experts,
@@ -106,26 +108,21 @@ struct Routed {
                  .slot = slot.get()},
                 stream);
     const ExpertSlots of{slots, begin.get(), row.get(), weight.get()};
-    ExpertGateUp({.bank = bank,
-                  .slots = of,
-                  .x = {values.get(), rows, bank.d},
-                  .limit = limit,
-                  .hidden = {hidden.get(), slots, bank.f}},
+    ExpertGateUp({.bank = bank, .slots = of, .x = x.view(), .limit = limit, .hidden = hidden},
                  stream);
-    ExpertDown({.bank = bank,
-                .slots = of,
-                .hidden = {hidden.get(), slots, bank.f},
-                .y = {y.get(), slots, bank.d}},
-               stream);
+    ExpertDown(
+        {.bank = bank, .slots = of, .hidden = ReadOnly(hidden), .y = {y.get(), slots, bank.d}},
+        stream);
   }
 
   int64_t rows, slots;
-  DeviceArray<BFloat16> values;
   DeviceArray<int32_t> device_ids;
   DeviceArray<float> device_weights;
   DeviceArray<int32_t> begin, row, slot;
   DeviceArray<float> weight;
-  DeviceArray<BFloat16> hidden, y;
+  DeviceArray<uint8_t> hidden_codes;
+  DeviceArray<float> hidden_scales;
+  DeviceArray<BFloat16> y;
 };
 
 // k different experts a row, ascending.
@@ -290,12 +287,18 @@ TEST_F(MoeTest, ASlotDependsOnNeitherTheOthersNorTheWidthOfItsTile) {
   }
 }
 
-TEST_F(MoeTest, ScalesMaySpreadOverTheWholeRangeAndNanShows) {
+TEST_F(MoeTest, GroupsOfAWeightMayLieElevenPowersOfTwoApart) {
+  const Experts experts(3, 512, 256, 12);
+  ExpectMatches(experts, 150, RandomIds(150, 3, 2, 13), 2);
+}
+
+TEST_F(MoeTest, GroupsFurtherApartAreRoundedAndNanShowsInItsRow) {
   const int64_t d = 256, f = 128;
   Experts experts(2, d, f);
   Expert& first = experts.host[0];
-  first.w2.scales[0] = 127 - 60;  // no weight worth the name beside the others
-  first.w2.scales[f / 32] = 127 + 40;
+  for (int64_t row = 0; row < d; ++row) {
+    first.w2.scales[row * f / 32] = static_cast<uint8_t>(90 + row % 80);  // beside 118 to 121
+  }
   first.w2.Widen();
   experts.host[1].w2.scales[3] = 255;
   experts.host[1].w2.Widen();
@@ -303,14 +306,20 @@ TEST_F(MoeTest, ScalesMaySpreadOverTheWholeRangeAndNanShows) {
   const TestFp8Rows x(RandomValues<BFloat16>(2 * d, 12), 2, d);
   const Routed routed(experts, x, {0, 1}, {1.0f, 1.0f}, 1, 10);
   const auto y = routed.y.Download();
-  const auto hidden = routed.hidden.Download(0, f);
-  std::vector<BFloat16> expected(d);
-  kernels::Gemm(View(hidden, 1, f), PackedMatrix::FromRows(View(first.w2.values, d, f)),
-                View(expected, 1, d), TestPool());
-  for (int64_t i = 0; i < d; ++i) {
-    const float want = static_cast<float>(expected[i]);
-    EXPECT_NEAR(static_cast<float>(y[i]), want, std::fabs(want) / 100) << i;
-    EXPECT_TRUE(std::isnan(static_cast<float>(y[d + i]))) << i;
+  const auto codes = routed.hidden_codes.Download(0, f);
+  const float scale = routed.hidden_scales.Download(0, 1)[0];
+  std::vector<BFloat16> hidden;
+  for (const uint8_t code : codes) hidden.emplace_back(DecodeE4m3(code) * scale);
+  for (int64_t row = 0; row < d; ++row) {
+    double want = 0, size = 0;
+    for (int64_t i = 0; i < f; ++i) {
+      const double product = static_cast<double>(static_cast<float>(hidden[i])) *
+                             static_cast<float>(first.w2.values[row * f + i]);
+      want += product;
+      size += std::fabs(product);
+    }
+    EXPECT_NEAR(static_cast<float>(y[row]), want, std::fabs(want) / 256 + size / 4096) << row;
+    EXPECT_EQ(std::isfinite(static_cast<float>(y[d + row])), row != 0) << row;
   }
 }
 
