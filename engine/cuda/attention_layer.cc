@@ -1,5 +1,6 @@
 #include "engine/cuda/attention_layer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/compressor.h"
@@ -195,6 +196,7 @@ void AttentionLayer::Attend() {
   if (selected_) {
     params.selected = selected_.data;
     params.k = context_.index_topk;
+    params.max_entries = std::min(params.max_entries, params.k);
   }
   kernels::cuda::SparseAttention(params, context_.stream);
 }
