@@ -10,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
@@ -89,6 +90,13 @@ std::string PagesFlag(const GridOptions& grid) {
   return absl::StrCat("--pages=", std::max(kDefault, needed * 5 / 4));
 }
 
+// Beside this program, or where a package has its wrappers.
+fs::path RecallBinary() {
+  const fs::path beside = OwnFolder() / "baton-recall";
+  const fs::path packaged = OwnFolder() / "../bin/baton-recall";
+  return !fs::exists(beside) && fs::exists(packaged) ? packaged : beside;
+}
+
 absl::Status WriteFile(const fs::path& path, const std::string& content) {
   if (path == "-") {
     std::cout << content << std::endl;
@@ -101,17 +109,20 @@ absl::Status WriteFile(const fs::path& path, const std::string& content) {
   return absl::OkStatus();
 }
 
-// As it was typed, without the folder of the program.
+// As it was typed, a flag a line, without the folder of the program.
 std::string TypedCommand() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<std::string> words = absl::StrSplit(text, '\0', absl::SkipEmpty());
   if (words.empty()) return "baton needle";
-  words[0] = fs::path(words[0]).filename().string();
+  words[0] = "baton";
+  const std::string folder = OwnFolder().string() + "/";
   for (std::string& word : words) {
+    word = absl::StrReplaceAll(word, {{folder, ""}});
     if (word.find(' ') != std::string::npos) word = absl::StrCat("'", word, "'");
   }
-  return absl::StrJoin(words, " ");
+  return absl::StrReplaceAll(absl::StrJoin(words, " \\\n  "),
+                             {{"baton \\\n  needle", "baton needle"}});
 }
 
 // One run of the command.
@@ -190,7 +201,7 @@ class Needles {
 
   std::vector<SubjectSpec> Specs() const {
     std::vector<SubjectSpec> specs;
-    const fs::path recall = OwnFolder() / "baton-recall";
+    const fs::path recall = RecallBinary();
     for (const Configuration& configuration : Configurations(options_)) {
       SubjectSpec& spec = specs.emplace_back();
       spec.name = configuration.name;
@@ -258,9 +269,11 @@ class Needles {
       BATON_ASSIGN_OR_RETURN(input.memory, MeasureMemory());
     }
     for (size_t i = 0; i < results_.size(); ++i) {
+      if (!HasHeatMap(results_, i)) continue;
       BATON_RETURN_IF_ERROR(
-          WriteFile(folder / absl::StrCat("heat-", i, ".svg"), HeatMapSvg(results_[i])));
+          WriteFile(folder / absl::StrCat("heat-", i + 1, ".svg"), HeatMapSvg(results_[i])));
     }
+    BATON_RETURN_IF_ERROR(WriteFile(folder / "found.svg", FoundSvg(results_)));
     const std::string overlap = OverlapSvg(results_);
     if (!overlap.empty()) {
       BATON_RETURN_IF_ERROR(WriteFile(folder / "overlap.svg", overlap));
@@ -274,9 +287,8 @@ class Needles {
     const TextMeter meter(&*tokenizer_);
     std::vector<MemoryPoint> points;
     for (const int64_t length : options_.grid.lengths) {
-      BATON_ASSIGN_OR_RETURN(
-          const std::unique_ptr<Subject> engine,
-          EngineSubject(OwnFolder() / "baton-recall", EngineFlags({}), *tokenizer_, {}));
+      BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> engine,
+                             EngineSubject(RecallBinary(), EngineFlags({}), *tokenizer_, {}));
       BATON_ASSIGN_OR_RETURN(const Conversation conversation,
                              MakeConversation({.tokens = length, .depth = 50}, meter));
       BATON_ASSIGN_OR_RETURN(const Reply reply,

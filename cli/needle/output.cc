@@ -7,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "cli/svg_chart.h"
 #include "cli/terminal.h"
 
 namespace baton::cli {
 namespace {
+
+constexpr char kLengthAxis[] = "prompt length (tokens)";
 
 std::string Percent(double share) {
   return std::isnan(share) ? "-" : absl::StrFormat("%.0f%%", 100 * share);
@@ -57,23 +58,54 @@ std::string Explained(const CellResult& item) {
   return item.explanation ? absl::StrCat("\n      ", item.explanation->Sentence()) : "";
 }
 
-// Mean overlap of what was explained, by length; of one layer, or of all with layer < 0.
-std::vector<std::pair<double, double>> OverlapByLength(const SubjectResult& result, int layer) {
-  std::map<int64_t, std::pair<double, int>> sums;
-  for (const CellResult& item : result.cells) {
-    if (!item.explanation) continue;
-    for (const LayerExplanation& explained : item.explanation->layers) {
-      if (layer >= 0 && explained.layer != layer) continue;
-      auto& [sum, count] = sums[item.cell.tokens];
-      sum += explained.overlap;
-      ++count;
+// Mean overlap in percent of what was explained, for each length of the heat map; NaN where nothing
+// was. Of one layer, or of all with layer < 0.
+std::vector<double> OverlapByLength(const SubjectResult& result, int layer) {
+  std::vector<double> overlaps;
+  for (const int64_t length : MakeHeatTable(result).lengths) {
+    double sum = 0;
+    int count = 0;
+    for (const CellResult& item : result.cells) {
+      if (!item.explanation || item.cell.tokens != length) continue;
+      for (const LayerExplanation& explained : item.explanation->layers) {
+        if (layer >= 0 && explained.layer != layer) continue;
+        sum += explained.overlap;
+        ++count;
+      }
     }
+    // Tenths of a percent are what the figure can bear.
+    overlaps.push_back(std::round(1000 * sum / count) / 10);
   }
-  std::vector<std::pair<double, double>> points;
-  for (const auto& [tokens, sum] : sums) {
-    points.emplace_back(static_cast<double>(tokens), 100 * sum.first / sum.second);
+  return overlaps;
+}
+
+// How many needles of a length were found, and how many were asked for.
+std::pair<int, int> FoundAt(const SubjectResult& result, int64_t length) {
+  std::pair<int, int> counts;
+  for (const CellResult& item : result.cells) {
+    if (item.cell.tokens != length) continue;
+    counts.first += item.found ? 1 : 0;
+    ++counts.second;
   }
-  return points;
+  return counts;
+}
+
+std::vector<std::string> LineNumbers(const std::vector<SubjectResult>& results) {
+  std::vector<std::string> numbers;
+  for (size_t i = 0; i < results.size(); ++i) numbers.push_back(absl::StrCat(i + 1));
+  return numbers;
+}
+
+std::string ByLengthSvg(ChartLabels labels, const std::vector<int64_t>& lengths,
+                        const std::vector<std::string>& rows,
+                        const std::vector<std::vector<double>>& values, double high) {
+  HeatMap map;
+  map.labels = std::move(labels);
+  for (const int64_t length : lengths) map.columns.push_back(absl::StrCat(length));
+  map.rows = rows;
+  map.values = values;
+  map.high = high;
+  return HeatMapChart(map);
 }
 
 std::vector<int> LayersOf(const SubjectResult& result) {
@@ -101,8 +133,8 @@ std::string Verdicts(const SubjectResult& result) {
 
 // Of the longest prompts, where a selection has the most to choose from.
 std::string OverlapAtEnd(const SubjectResult& result) {
-  const auto points = OverlapByLength(result, -1);
-  return points.empty() ? "-" : absl::StrFormat("%.1f %%", points.back().second);
+  const double overlap = OverlapByLength(result, -1).back();
+  return std::isnan(overlap) ? "-" : absl::StrFormat("%.1f %%", overlap);
 }
 
 // Streams that arrived different in any cell.
@@ -120,22 +152,17 @@ std::string Damage(const SubjectResult& result) {
 
 std::string SummaryTable(const std::vector<SubjectResult>& results) {
   const std::vector<int64_t> lengths = MakeHeatTable(results[0]).lengths;
-  std::string text = "| what was asked | found |";
+  std::string text = "| | what was asked | found |";
   for (const int64_t length : lengths) absl::StrAppend(&text, " ", length, " |");
-  absl::StrAppend(&text, " overlap with FP32 | records damaged | why lost |\n|---|---|");
+  absl::StrAppend(&text, " overlap with FP32 | records damaged | why lost |\n|---|---|---|");
   for (size_t i = 0; i < lengths.size(); ++i) text += "---|";
   text += "---|---|---|\n";
-  for (const SubjectResult& result : results) {
-    absl::StrAppendFormat(&text, "| %s | %d of %d |", result.name, result.found(),
+  for (size_t i = 0; i < results.size(); ++i) {
+    const SubjectResult& result = results[i];
+    absl::StrAppendFormat(&text, "| %d | %s | %d of %d |", i + 1, result.name, result.found(),
                           result.cells.size());
     for (const int64_t length : lengths) {
-      int asked = 0;
-      int found = 0;
-      for (const CellResult& item : result.cells) {
-        if (item.cell.tokens != length) continue;
-        ++asked;
-        found += item.found ? 1 : 0;
-      }
+      const auto [found, asked] = FoundAt(result, length);
       absl::StrAppendFormat(&text, " %d/%d |", found, asked);
     }
     absl::StrAppendFormat(&text, " %s | %s | %s |\n", OverlapAtEnd(result), Damage(result),
@@ -158,6 +185,25 @@ std::string MemoryTable(const std::vector<MemoryPoint>& memory) {
   return text;
 }
 
+std::string MissedTable(const std::vector<SubjectResult>& results) {
+  std::string text;
+  for (const SubjectResult& result : results) {
+    for (const CellResult& item : result.cells) {
+      if (item.found) continue;
+      if (text.empty()) {
+        text = "\n## Missed\n\n| what | where | expected | answer | why |\n|---|---|---|---|---|\n";
+      }
+      std::string answer = item.answer;
+      std::replace(answer.begin(), answer.end(), '\n', ' ');
+      std::replace(answer.begin(), answer.end(), '|', '/');
+      absl::StrAppendFormat(&text, "| %s | %s | %s | %s | %s |\n", result.name, Where(item),
+                            item.expected, answer,
+                            item.explanation ? item.explanation->Sentence() : "-");
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string TerminalReport(const std::vector<SubjectResult>& results, bool colour) {
@@ -174,72 +220,79 @@ std::string TerminalReport(const std::vector<SubjectResult>& results, bool colou
   return text;
 }
 
+bool HasHeatMap(const std::vector<SubjectResult>& results, size_t i) {
+  return i == 0 || results[i].found() < std::ssize(results[i].cells);
+}
+
 std::string HeatMapSvg(const SubjectResult& result) {
   const HeatTable table = MakeHeatTable(result);
-  HeatMap map;
-  map.labels = {.title = absl::StrCat("Needles found, ", result.name),
-                .x = "prompt length (tokens)",
-                .y = "depth of the needle (% of the prompt)"};
-  for (const int64_t length : table.lengths) map.columns.push_back(absl::StrCat(length));
-  for (const double depth : table.depths) map.rows.push_back(absl::StrFormat("%g", depth));
-  map.values = table.share;
-  return HeatMapChart(map);
+  std::vector<std::string> depths;
+  for (const double depth : table.depths) depths.push_back(absl::StrFormat("%g", depth));
+  return ByLengthSvg({.title = result.name, .x = kLengthAxis, .y = "depth (%)"}, table.lengths,
+                     depths, table.share, 1);
+}
+
+std::string FoundSvg(const std::vector<SubjectResult>& results) {
+  std::vector<std::vector<double>> values;
+  for (const SubjectResult& result : results) {
+    std::vector<double>& row = values.emplace_back();
+    for (const int64_t length : MakeHeatTable(results[0]).lengths) {
+      const auto [found, asked] = FoundAt(result, length);
+      row.push_back(static_cast<double>(found) / asked);
+    }
+  }
+  return ByLengthSvg(
+      {.title = "Share of the needles found", .x = kLengthAxis, .y = "line of the table"},
+      MakeHeatTable(results[0]).lengths, LineNumbers(results), values, 1);
 }
 
 std::string OverlapSvg(const std::vector<SubjectResult>& results) {
-  std::vector<Series> series;
-  const auto add = [&](const std::string& name, const SubjectResult& result, int layer) {
-    auto points = OverlapByLength(result, layer);
-    if (!points.empty()) series.push_back({.name = name, .points = std::move(points)});
-  };
+  std::vector<std::vector<double>> values;
+  std::vector<std::string> rows = LineNumbers(results);
   if (results.size() == 1) {
+    rows.clear();
     for (const int layer : LayersOf(results[0])) {
-      add(absl::StrCat("layer ", layer), results[0], layer);
+      rows.push_back(absl::StrCat("layer ", layer));
+      values.push_back(OverlapByLength(results[0], layer));
     }
   } else {
-    for (const SubjectResult& result : results) add(result.name, result, -1);
+    for (const SubjectResult& result : results) values.push_back(OverlapByLength(result, -1));
   }
-  if (series.empty()) return "";
-  return LineChart({.title = "Selected entries that FP32 selects too",
-                    .x = "prompt length (tokens)",
-                    .y = "share of the selection (%)",
-                    .log_x = true},
-                   series);
+  const auto is_known = [](const std::vector<double>& row) {
+    return std::any_of(row.begin(), row.end(), [](double value) { return !std::isnan(value); });
+  };
+  if (std::none_of(values.begin(), values.end(), is_known)) return "";
+  return ByLengthSvg({.title = "Selected entries that FP32 selects too (%)",
+                      .x = kLengthAxis,
+                      .y = results.size() == 1 ? "" : "line of the table"},
+                     MakeHeatTable(results[0]).lengths, rows, values, 100);
 }
 
 std::string MarkdownReport(const ReportInput& input) {
-  std::string text = absl::StrCat("# Recall over long prompts\n\nMade by `", input.command,
-                                  "`, with the same prompts for every line: `needle.json` beside "
-                                  "this file holds the seed of each, "
-                                  "its answer, and what each CSA layer made of it.\n\n");
+  std::string text =
+      "# Recall over long prompts\n\nThe same prompts for every line; `needle.json` beside this "
+      "page holds the seed of each, its answer, and what each CSA layer made of it.\n\n";
   absl::StrAppend(&text, SummaryTable(input.results));
   text +=
-      "\n*Found* counts needles; under each length those of that length. *Overlap with FP32* is "
-      "the share of the "
-      "entries selected for the rows of the answer that an index in FP32 selects too on the same "
-      "hidden states, mean "
-      "over layers, at the greatest length; below 2,052 tokens nothing is left out, so nothing can "
-      "differ. *Records damaged* names what "
-      "arrived different after a hand-off.\n\n";
-  if (!OverlapSvg(input.results).empty()) text += "![overlap by length](overlap.svg)\n\n";
+      "\n*Found* counts needles, under each length those of that length. *Overlap with FP32*, at "
+      "the greatest length: the share of the\nentries selected for the rows of the answer that an "
+      "index in FP32 selects too on the same hidden states, mean over layers. Where no\nmore "
+      "entries "
+      "exist than are selected nothing can differ. *Records damaged* names what arrived different "
+      "after a hand-off.\n\n";
+  text += "![share of the needles found, by line of the table and length](found.svg)\n";
+  if (!OverlapSvg(input.results).empty()) {
+    text += "![overlap of the selection with FP32's, by length](overlap.svg)\n";
+  }
+  absl::StrAppend(&text, "\nBy depth, what lost a needle, and the first line:\n\n");
   for (size_t i = 0; i < input.results.size(); ++i) {
-    absl::StrAppendFormat(&text, "![needles found, %s](heat-%d.svg)\n", input.results[i].name, i);
+    if (!HasHeatMap(input.results, i)) continue;
+    absl::StrAppendFormat(&text, "![needles found, %s](heat-%d.svg)\n", input.results[i].name,
+                          i + 1);
   }
-  bool is_first = true;
-  for (const SubjectResult& result : input.results) {
-    for (const CellResult& item : result.cells) {
-      if (item.found) continue;
-      if (is_first)
-        text +=
-            "\n## Missed\n\n| what | where | expected | answer | why |\n|---|---|---|---|---|\n";
-      is_first = false;
-      absl::StrAppendFormat(&text, "| %s | %s | %s | %s | %s |\n", result.name, Where(item),
-                            item.expected, absl::StrJoin(absl::StrSplit(item.answer, '\n'), " "),
-                            item.explanation ? item.explanation->Sentence() : "-");
-    }
-  }
+  absl::StrAppend(&text, MissedTable(input.results));
   if (!input.memory.empty()) absl::StrAppend(&text, MemoryTable(input.memory));
-  return text;
+  return absl::StrCat(text, "\n## The command\n\n```sh\n", input.command, "\n```\n");
 }
 
 }  // namespace baton::cli

@@ -12,11 +12,12 @@ namespace baton::cli {
 // A heat map of each subject for the terminal, then the needles that were missed.
 std::string TerminalReport(const std::vector<SubjectResult>& results, bool colour);
 
-// The heat map of one subject as an SVG document.
+// By depth and length, of one subject, as an SVG document.
 std::string HeatMapSvg(const SubjectResult& result);
-
-// Overlap of the selection with FP32's by length: a line for each subject, or for each layer where
-// there is only one. Empty when nothing was explained.
+// By subject and length.
+std::string FoundSvg(const std::vector<SubjectResult>& results);
+// Overlap of the selection with FP32's by length and subject, or by layer where there is only one
+// subject. Empty when nothing was explained.
 std::string OverlapSvg(const std::vector<SubjectResult>& results);
 
 // Memory of an engine in a process of its own, at its peak.
@@ -31,7 +32,10 @@ struct ReportInput {
   std::vector<MemoryPoint> memory;  // by length
   std::string command;              // that made it
 };
-// A page in Markdown that shows heat-N.svg (N from 0, a subject each) and overlap.svg beside it.
+// A page in Markdown. It shows found.svg, overlap.svg unless that is empty, and heat-N.svg, from 1,
+// of each subject that has one.
 std::string MarkdownReport(const ReportInput& input);
+// The first subject, and each that missed a needle.
+bool HasHeatMap(const std::vector<SubjectResult>& results, size_t i);
 
 }  // namespace baton::cli

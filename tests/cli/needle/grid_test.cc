@@ -82,9 +82,10 @@ TEST(GridTest, ReportsShowWhatWasMissed) {
   EXPECT_THAT(text, HasSubstr("2 of 4 needles found"));
   EXPECT_THAT(text, HasSubstr("expected ZEBRA-4492-OMEGA, got \"I do not know\""));
   const std::string page = MarkdownReport({.results = {Result()}, .memory = {}, .command = "x"});
-  EXPECT_THAT(page, HasSubstr("| index fp8 | 2 of 4 | 2/3 | 0/1 |"));
-  EXPECT_THAT(page, HasSubstr("heat-0.svg"));
+  EXPECT_THAT(page, HasSubstr("| 1 | index fp8 | 2 of 4 | 2/3 | 0/1 |"));
+  EXPECT_THAT(page, HasSubstr("heat-1.svg"));
   EXPECT_THAT(HeatMapSvg(Result()), HasSubstr("prompt length (tokens)"));
+  EXPECT_THAT(FoundSvg({Result(), Result()}), HasSubstr("line of the table"));
   EXPECT_EQ(OverlapSvg({Result()}), "");
 }
 

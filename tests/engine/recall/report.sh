@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../../.."
 binaries=$1
 folder=$2
 shift 2
-faulty() { echo "--engine=FAULT $1=$binaries/recall_mutant_$2${3:+,$3}"; }
+faulty() { echo "--engine=fault: $1=$binaries/recall_mutant_$2${3:+,$3}"; }
 exact() { echo "--engine=exact numerics, index $1=$binaries/baton-recall,--numerics=exact,--index-cache-dtype=$1"; }
 status=0
 "$binaries/baton" needle --model-dir=models/needle-17m --index=bf16,fp8,fp4 --explain --report="$folder" \
