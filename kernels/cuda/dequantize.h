@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "common/base/bf16.h"
-#include "kernels/cuda/fp8_rows.h"
 #include "kernels/matrix.h"
 
 struct CUstream_st;
@@ -21,8 +20,5 @@ struct DequantizeBlocksParams {
   MatrixView<BFloat16> y;
 };
 void DequantizeBlocks(const DequantizeBlocksParams& params, CUstream_st* stream);
-
-// Activations: what QuantizeActivations (kernels/quantize.h) returns.
-void DequantizeRows(const Fp8Rows& x, MatrixView<BFloat16> y, CUstream_st* stream);
 
 }  // namespace baton::kernels::cuda
