@@ -42,7 +42,7 @@ gpu: testable ## what can only be tested on a machine with an NVIDIA GPU
 	cmake --build $(BUILD) --target cuda_kernels_test cuda_engine_test baton-golden baton-router baton-prefill baton-decode
 	ctest --test-dir $(BUILD) -L gpu --output-on-failure
 	$(BUILD)/bin/baton-golden --model models/needle-17m tests/golden/needle-17m.safetensors --device cuda
-	BATON_BINARIES=$(BUILD)/bin BATON_WORKER_FLAGS=--device=cuda python3 tests/e2e/golden_through_cluster_test.py
+	BATON_BINARIES=$(BUILD)/bin BATON_WORKER_FLAGS="--device=cuda --pages=512" python3 tests/e2e/golden_through_cluster_test.py
 
 test: .venv/installed ## the whole suite; unit tests under AddressSanitizer and UBSan
 	cmake --preset dev
