@@ -1,12 +1,15 @@
 #include "common/rpc/worker_host.h"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
+#include "common/gate.h"
 #include "common/host_port.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
@@ -88,15 +91,26 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context,
                                       const v1::HandshakeRequest* request,
                                       v1::HandshakeResponse* response) override {
-    absl::StatusOr<v1::HandshakeResponse> answer = role.handshake(*request);
-    metrics.handshakes[OutcomeOf(answer.status())].Increment();
-    if (answer.ok()) {
-      *response = *std::move(answer);
-      *response->mutable_self() = Self();
-    }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(answer.status()));
+    Gate::Pass pass = handshakes.TryEnter();
+    if (!pass) {
+      reactor->Finish(ToGrpc(absl::UnavailableError("the worker is shutting down")));
+      return reactor;
+    }
+    // A thread for each: while a transport is tried, gRPC's may have its messages to deliver.
+    std::thread([this, request, response, reactor, pass = std::move(pass)] {
+      reactor->Finish(ToGrpc(Answer(*request, response)));
+    }).detach();
     return reactor;
+  }
+
+  absl::Status Answer(const v1::HandshakeRequest& request, v1::HandshakeResponse* response) {
+    absl::StatusOr<v1::HandshakeResponse> answer = role.handshake(request);
+    metrics.handshakes[OutcomeOf(answer.status())].Increment();
+    if (!answer.ok()) return answer.status();
+    *response = *std::move(answer);
+    *response->mutable_self() = Self();
+    return absl::OkStatus();
   }
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
@@ -140,6 +154,7 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   std::string metrics_host;
   std::atomic<bool> ready{false};  // changes under the mutex
 
+  Gate handshakes;  // their threads are inside
   mutable Mutex mutex;
   std::string address ABSL_GUARDED_BY(mutex);  // empty until bound
   std::unique_ptr<GrpcServer> server ABSL_GUARDED_BY(mutex);
@@ -215,6 +230,9 @@ void WorkerHost::Shutdown(std::chrono::nanoseconds grace) {
   }
   // Without the lock: handlers that run until then may need it.
   if (server != nullptr) server->Shutdown(grace);
+  impl_->handshakes.Close();
+  while (!impl_->handshakes.WaitEmpty(std::chrono::hours(1))) {
+  }
   impl_->occupancy = Metrics::Reader();
   impl_->requests = Metrics::Reader();
 }

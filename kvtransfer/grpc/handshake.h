@@ -14,7 +14,8 @@ v1::Manifest ManifestToProto(const Manifest& manifest);
 // What the peer said, unchecked: CheckCompatible refuses layouts that are not ours.
 Manifest ManifestFromProto(const v1::Manifest& proto);
 
-// Tries a transport towards the caller; OK for those that need no trial. Must be quick.
+// Tries a transport towards the caller, who waits for a few seconds; OK for those that need no
+// trial.
 using TransportProbe = std::function<absl::Status(const std::string& transport)>;
 
 // WorkerControl.Handshake as both roles answer it, with the best common transport that works and
