@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 from golden_file import load_cases  # noqa: E402
 
 MODEL = ROOT / "models/needle-17m"
-CASES = ("n2300", "n4509")  # more entries than are selected; 0 and 1 modulo 4
+CASES = ("n4509",)  # more than twice as many entries as are selected, and every kind of state is open
 END = 1
 # Under the reference's numerics every format holds the model's values exactly, and what rounding is left is
 # that of sums: near ties. Rounding to BF16 and FP8 moves a few entries at the edge.
