@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/mutex.h"
+#include "gtest/gtest.h"
 #include "kvtransfer/device_lane/copy_link.h"
 #include "kvtransfer/device_lane/fabric.h"
 #include "kvtransfer/device_lane/paired_link.h"
