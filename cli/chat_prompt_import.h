@@ -9,6 +9,7 @@ namespace baton::cli {
 
 // The fixed texts of a model's chat format, under the keys of chat_prompts.json.
 struct ChatPromptTexts {
+  std::string reasoning_effort_high;  // empty: such an effort adds nothing
   std::string reasoning_effort_max;
   std::string tools_before_schemas;
   std::string tools_after_schemas;
@@ -17,13 +18,15 @@ struct ChatPromptTexts {
 
 // SHA-256 of each, in hexadecimal.
 struct ChatPromptDigests {
-  std::string reasoning_effort_max;
+  std::string reasoning_effort_max;             // where it is the only effort with a text,
+  std::string reasoning_effort_high;            // and where
+  std::string reasoning_effort_max_above_high;  // both have one
   std::string tools_before_schemas;
   std::string tools_after_schemas;
   std::string response_format;
 };
 
-// Those that DeepSeek-V4 was trained with.
+// Those that DeepSeek-V4 was trained with, earlier and later.
 const ChatPromptDigests& OfficialDigests();
 
 // The texts as encoding_dsv4.py, given as source, puts them into a prompt: its templates with the

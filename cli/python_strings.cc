@@ -1,6 +1,7 @@
 #include "cli/python_strings.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -166,23 +167,57 @@ absl::StatusOr<std::optional<Scanner::Literal>> Scanner::TakeLiteral() {
   return literal;
 }
 
-// What stands after '=': one or more plain literals, maybe in parentheses, and nothing else.
-absl::StatusOr<std::optional<std::string>> TakeStringExpression(Scanner& scanner) {
-  scanner.SkipBlank(/*lines=*/false);
+// What stands after '=' or, in a dictionary, after ':': one or more plain literals, maybe in
+// parentheses, and nothing else.
+absl::StatusOr<std::optional<std::string>> TakeStringExpression(Scanner& scanner,
+                                                                bool in_dictionary) {
+  scanner.SkipBlank(in_dictionary);
   const bool in_parentheses = scanner.Take('(');
   std::optional<std::string> text;
   bool is_plain = true;
   while (true) {
-    scanner.SkipBlank(in_parentheses);
+    scanner.SkipBlank(in_parentheses || in_dictionary);
     BATON_ASSIGN_OR_RETURN(const std::optional<Scanner::Literal> literal, scanner.TakeLiteral());
     if (!literal) break;
     text = text.value_or("") + literal->text;
     is_plain = is_plain && literal->is_plain;
   }
   if (in_parentheses && !scanner.Take(')')) return std::nullopt;
-  scanner.SkipBlank(/*lines=*/false);
-  const bool ends = scanner.AtEnd() || scanner.Peek() == '\n' || scanner.Peek() == ';';
+  scanner.SkipBlank(in_dictionary);
+  const char next = scanner.Peek();
+  const bool ends =
+      in_dictionary ? next == ',' || next == '}' : scanner.AtEnd() || next == '\n' || next == ';';
   return ends && is_plain ? text : std::nullopt;
+}
+
+// What stands after '{', if it is a dictionary of strings.
+absl::StatusOr<std::optional<std::map<std::string, std::string>>> TakeDictionary(Scanner& scanner) {
+  std::map<std::string, std::string> items;
+  while (true) {
+    scanner.SkipBlank(/*lines=*/true);
+    if (scanner.Take('}')) return items;
+    BATON_ASSIGN_OR_RETURN(const std::optional<Scanner::Literal> key, scanner.TakeLiteral());
+    scanner.SkipBlank(/*lines=*/true);
+    if (!key || !key->is_plain || !scanner.Take(':')) return std::nullopt;
+    BATON_ASSIGN_OR_RETURN(std::optional<std::string> text,
+                           TakeStringExpression(scanner, /*in_dictionary=*/true));
+    if (!text) return std::nullopt;
+    items[key->text] = *std::move(text);
+    scanner.Take(',');
+  }
+}
+
+// A type: one name, as in "name: str = ...", or one with arguments, as in "name: Dict[str, str]".
+absl::Status SkipType(Scanner& scanner) {
+  scanner.SkipBlank(/*lines=*/false);
+  scanner.TakeName();
+  if (scanner.Take('[')) {
+    while (!scanner.AtEnd() && !scanner.Take(']')) {
+      BATON_RETURN_IF_ERROR(scanner.Skip());
+    }
+  }
+  scanner.SkipBlank(/*lines=*/false);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -198,14 +233,23 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> TopLevelStrings(
       continue;
     }
     scanner.SkipBlank(/*lines=*/false);
-    if (scanner.Take(':')) {  // a type: one name, as in "name: str = ..."
-      scanner.SkipBlank(/*lines=*/false);
-      scanner.TakeName();
-      scanner.SkipBlank(/*lines=*/false);
+    if (scanner.Take(':')) {
+      BATON_RETURN_IF_ERROR(SkipType(scanner));
     }
     if (!scanner.Take('=')) continue;
-    BATON_ASSIGN_OR_RETURN(std::optional<std::string> text, TakeStringExpression(scanner));
-    strings.erase(name);
+    absl::erase_if(strings, [prefix = absl::StrCat(name, "["), &name](const auto& item) {
+      return item.first == name || absl::StartsWith(item.first, prefix);
+    });
+    scanner.SkipBlank(/*lines=*/false);
+    if (scanner.Take('{')) {
+      BATON_ASSIGN_OR_RETURN(const auto items, TakeDictionary(scanner));
+      if (!items) continue;
+      for (const auto& [key, text] : *items)
+        strings.emplace(absl::StrCat(name, "[", key, "]"), text);
+      continue;
+    }
+    BATON_ASSIGN_OR_RETURN(std::optional<std::string> text,
+                           TakeStringExpression(scanner, /*in_dictionary=*/false));
     if (text) strings.emplace(name, *std::move(text));
   }
   return strings;

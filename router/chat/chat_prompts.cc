@@ -17,12 +17,15 @@ absl::StatusOr<ChatPrompts> LoadChatPrompts(const std::string& path) {
   const struct {
     const char* key;
     std::string* text;
+    bool optional = false;
   } wanted[] = {{"reasoning_effort_max", &prompts.reasoning_effort_max},
+                {"reasoning_effort_high", &prompts.reasoning_effort_high, true},
                 {"tools_before_schemas", &prompts.tools_before_schemas},
                 {"tools_after_schemas", &prompts.tools_after_schemas},
                 {"response_format", &prompts.response_format}};
-  for (const auto& [key, out] : wanted) {
+  for (const auto& [key, out, optional] : wanted) {
     const auto it = root->find(key);
+    if (optional && it == root->end()) continue;
     if (it == root->end() || !it->is_string()) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": expected a string \"", key, "\""));
     }

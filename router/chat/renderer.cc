@@ -25,8 +25,9 @@ class Renderer {
   std::vector<TextSegment> Render(size_t first_turn, bool with_bos) {
     if (with_bos) Markup(kBosToken);
     for (size_t i = first_turn; i < turns_.size(); ++i) {
-      if (i == 0 && is_thinking_ && effort_ == ReasoningEffort::kMax) {
-        Markup(prompts_.reasoning_effort_max);
+      if (i == 0 && is_thinking_) {
+        if (effort_ == ReasoningEffort::kMax) Markup(prompts_.reasoning_effort_max);
+        if (effort_ == ReasoningEffort::kHigh) Markup(prompts_.reasoning_effort_high);
       }
       RenderTurn(i);
       RenderTransition(i);

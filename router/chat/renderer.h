@@ -12,7 +12,8 @@
 namespace baton::router {
 
 enum class ThinkingMode { kChat, kThinking };
-enum class ReasoningEffort { kNone, kHigh, kMax };  // none and high render alike
+// None and low render alike, and high with them unless the model has a text for it.
+enum class ReasoningEffort { kNone, kLow, kHigh, kMax };
 
 struct RenderOptions {
   ThinkingMode thinking_mode = ThinkingMode::kChat;

@@ -121,7 +121,9 @@ std::vector<Json> ReadTools(FieldReader& fields) {
 void ReadThinking(FieldReader& fields, ChatInput* chat) {
   std::string effort;
   fields.String("reasoning_effort", &effort);
-  if (effort == "low" || effort == "medium" || effort == "high") {
+  if (effort == "low" || effort == "medium") {
+    chat->effort = ReasoningEffort::kLow;
+  } else if (effort == "high") {
     chat->effort = ReasoningEffort::kHigh;
   } else if (effort == "max" || effort == "xhigh") {
     chat->effort = ReasoningEffort::kMax;

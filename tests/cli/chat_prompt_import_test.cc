@@ -47,6 +47,8 @@ def render(tools):
 const ChatPromptDigests& Digests() {
   static const ChatPromptDigests digests = {
       .reasoning_effort_max = Sha256("Think hard.\n\n"),
+      .reasoning_effort_high = Sha256("Think harder.\n\n"),
+      .reasoning_effort_max_above_high = Sha256("Think hardest.\n\n"),
       .tools_before_schemas =
           Sha256("# Tools\nWrite <｜DSML｜tool_calls> after <think>...</think>.\n\n"),
       .tools_after_schemas = Sha256("\n\nThat is all, ｜DSML｜.\n"),
@@ -80,6 +82,39 @@ TEST(ChatPromptImportTest, TheRouterReadsWhatIsWritten) {
   EXPECT_EQ(read.tools_before_schemas, texts.tools_before_schemas);
   EXPECT_EQ(read.tools_after_schemas, texts.tools_after_schemas);
   EXPECT_EQ(read.response_format, texts.response_format);
+}
+
+TEST(ChatPromptImportTest, TakesTheTextsOfSeveralEfforts) {
+  const std::string source =
+      Replaced("REASONING_EFFORT_MAX = (\n    \"Think \"\n    \"hard.\\n\\n\"\n)",
+               R"py(REASONING_EFFORT_PROMPTS: Dict[str, str] = {
+    "low": "",  # nothing
+    "high": (
+        "Think "
+        "harder.\n\n"
+    ),
+    'max': "Think hardest.\n\n",
+}
+DEFAULT_REASONING_EFFORT = "low")py");
+  BATON_ASSERT_OK_AND_ASSIGN(const ChatPromptTexts texts, ImportChatPrompts(source, Digests()));
+  EXPECT_EQ(texts.reasoning_effort_high, "Think harder.\n\n");
+  EXPECT_EQ(texts.reasoning_effort_max, "Think hardest.\n\n");
+  const std::string path = ::testing::TempDir() + "/imported_effort_prompts.json";
+  std::ofstream(path) << ToJson(texts);
+  BATON_ASSERT_OK_AND_ASSIGN(const router::ChatPrompts read, router::LoadChatPrompts(path));
+  EXPECT_EQ(read.reasoning_effort_high, texts.reasoning_effort_high);
+
+  const auto with = [&](absl::string_view from, absl::string_view to) {
+    return ImportChatPrompts(absl::StrReplaceAll(source, {{from, to}}), Digests()).status();
+  };
+  EXPECT_THAT(with("harder", "longer"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("reasoning_effort_high")));
+  EXPECT_THAT(with("hardest", "longest"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("reasoning_effort_max")));
+  EXPECT_THAT(with("\"low\": \"\"", "\"low\": \"x\""),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[low] is not empty")));
+  EXPECT_THAT(with("\"high\"", "\"higher\""),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[high]")));
 }
 
 TEST(ChatPromptImportTest, RefusesOtherWordsThanTheModelWasTrainedWith) {

@@ -48,13 +48,28 @@ d = "\xzz")py"),
               UnorderedElementsAre(Pair("a", "\t\\\"'Aé😀\\qend")));
 }
 
+TEST(PythonStringsTest, ReadsDictionariesOfStrings) {
+  EXPECT_THAT(Strings(R"py(
+a = {"k": "v", 'l': ("one "
+     "two"),
+     "m": "",  # with a comment
+}
+b: Dict[str, str] = {}
+c: Dict[str, str] = {"k": "first"}
+c = {"l": "last"}
+d = "after"
+)py"),
+              UnorderedElementsAre(Pair("a[k]", "v"), Pair("a[l]", "one two"), Pair("a[m]", ""),
+                                   Pair("c[l]", "last"), Pair("d", "after")));
+}
+
 TEST(PythonStringsTest, LeavesOutWhatIsNotAPlainString) {
   EXPECT_THAT(Strings(R"py(
 a = f"{x}"
 b = b"bytes"
 c = "sum" + other
 d = call("x")
-e = {"k": "v"}
+e = {"k": 1, "l": "v"}
 f = ("x", "y")
 g == "no assignment"
 import json

@@ -41,8 +41,17 @@ TEST(ChatPromptsTest, MissingKeyIsNamedWithTheFile) {
               AllOf(HasSubstr(path), HasSubstr("tools_before_schemas")));
 }
 
+TEST(ChatPromptsTest, ATextForHighEffortMayBeThere) {
+  const auto prompts = LoadChatPrompts(WriteFile(
+      R"({"reasoning_effort_max": "m", "reasoning_effort_high": "h", "tools_before_schemas": "b",
+          "tools_after_schemas": "a", "response_format": "f"})"));
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  EXPECT_EQ(prompts->reasoning_effort_high, "h");
+}
+
 TEST(ChatPromptsTest, OtherContentIsRefused) {
-  for (const char* content : {"", "[]", "{", "{\"reasoning_effort_max\": 3}"}) {
+  for (const char* content : {"", "[]", "{", "{\"reasoning_effort_max\": 3}",
+                              "{\"reasoning_effort_max\": \"x\", \"reasoning_effort_high\": 3}"}) {
     EXPECT_FALSE(LoadChatPrompts(WriteFile(content)).ok()) << content;
   }
 }

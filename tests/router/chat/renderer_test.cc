@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,8 +24,9 @@ const ChatPrompts kPrompts = {.reasoning_effort_max = "EFFORT\n\n",
 constexpr RenderOptions kThinking = {.thinking_mode = ThinkingMode::kThinking};
 
 // The prompt with short names for the control tokens: B E U A R D, [ for <think>, ] for </think>.
-std::string Short(const std::vector<Message>& messages, const RenderOptions& options) {
-  const auto segments = RenderPrompt(messages, kPrompts, options);
+std::string Short(const std::vector<Message>& messages, const RenderOptions& options,
+                  const ChatPrompts& prompts = kPrompts) {
+  const auto segments = RenderPrompt(messages, prompts, options);
   if (!segments.ok()) return std::string(segments.status().message());
   return absl::StrReplaceAll(PromptText(*segments), {{"<｜begin▁of▁sentence｜>", "{B}"},
                                                      {"<｜end▁of▁sentence｜>", "{E}"},
@@ -60,6 +62,20 @@ TEST(RendererTest, EarlierReasoningIsDroppedUnlessAskedFor) {
   keep.drop_thinking = false;
   EXPECT_EQ(Short(kTwoTurns, keep), "{B}S1{U}U1{A}{[R1]}A1{E}{U}U2{A}{[");
   EXPECT_EQ(Short(kTwoTurns), "{B}S1{U}U1{A}]}A1{E}{U}U2{A}]}");
+}
+
+TEST(RendererTest, HighEffortAddsItsTextWhereTheModelHasOne) {
+  ChatPrompts prompts = kPrompts;
+  prompts.reasoning_effort_high = "HIGH\n\n";
+  const std::vector<Message> messages =
+      MessagesFromJson(ordered_json::parse(R"([{"role": "user", "content": "U1"}])"));
+  for (const auto& [effort, begin] :
+       {std::pair(ReasoningEffort::kLow, ""), std::pair(ReasoningEffort::kHigh, "HIGH\n\n"),
+        std::pair(ReasoningEffort::kMax, "EFFORT\n\n")}) {
+    RenderOptions options = kThinking;
+    options.reasoning_effort = effort;
+    EXPECT_EQ(Short(messages, options, prompts), absl::StrCat("{B}", begin, "{U}U1{A}{["));
+  }
 }
 
 TEST(RendererTest, OnlyMaximumEffortInThinkingModeAddsItsText) {

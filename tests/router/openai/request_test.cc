@@ -235,9 +235,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(RequestTest, ThinkingIsAskedForByTemplateArgumentOrEffort) {
   EXPECT_TRUE(ChatOf(Ok(Chat(R"("chat_template_kwargs":{"thinking":true})"))).thinking);
-  const ChatInput high = ChatOf(Ok(Chat(R"("reasoning_effort":"low")")));
-  EXPECT_TRUE(high.thinking);
-  EXPECT_EQ(high.effort, ReasoningEffort::kHigh);
+  const ChatInput low = ChatOf(Ok(Chat(R"("reasoning_effort":"low")")));
+  EXPECT_TRUE(low.thinking);
+  EXPECT_EQ(low.effort, ReasoningEffort::kLow);
+  EXPECT_EQ(ChatOf(Ok(Chat(R"("reasoning_effort":"medium")"))).effort, ReasoningEffort::kLow);
+  EXPECT_EQ(ChatOf(Ok(Chat(R"("reasoning_effort":"high")"))).effort, ReasoningEffort::kHigh);
   EXPECT_EQ(ChatOf(Ok(Chat(R"("reasoning_effort":"max")"))).effort, ReasoningEffort::kMax);
   EXPECT_FALSE(ChatOf(Ok(Chat(R"("reasoning_effort":"none")"))).thinking);
   EXPECT_FALSE(ChatOf(Ok(Chat(R"("reasoning_effort":"high",
