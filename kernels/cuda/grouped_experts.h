@@ -20,7 +20,7 @@ namespace baton::kernels::cuda {
 // its expert's weights: not on the other slots, nor on the tile width, which is chosen from the
 // expected number of slots an expert.
 //
-// Limits: D a multiple of 256, F of 128, at most kMaxExperts experts; sm_90a.
+// Limits: D a multiple of 256, F of 128, at most kMaxExperts experts.
 
 inline constexpr int kMaxExperts = 512;
 
@@ -67,7 +67,10 @@ struct ExpertGateUpParams {
   float limit = 10;
   MutableFp8Rows hidden;  // [count, F]
 };
+// The fastest variant that the current device runs, and mma.sync on any: what they round is the
+// same, but tensor cores add up in their own ways.
 void ExpertGateUp(const ExpertGateUpParams& params, CUstream_st* stream);
+void ExpertGateUpPortable(const ExpertGateUpParams& params, CUstream_st* stream);
 
 // y[s] = bf16(w2 hidden[s])
 struct ExpertDownParams {
@@ -77,5 +80,6 @@ struct ExpertDownParams {
   MatrixView<BFloat16> y;  // [count, D], 16-byte aligned
 };
 void ExpertDown(const ExpertDownParams& params, CUstream_st* stream);
+void ExpertDownPortable(const ExpertDownParams& params, CUstream_st* stream);
 
 }  // namespace baton::kernels::cuda

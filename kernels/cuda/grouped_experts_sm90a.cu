@@ -1,17 +1,13 @@
 #include <algorithm>
 
-#include "common/base/check.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/numeric.cuh"
-#include "kernels/cuda/device/store_fp8.cuh"
-#include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
-#include "kernels/cuda/grouped_experts.h"
+#include "kernels/cuda/grouped_finish.cuh"
+#include "kernels/cuda/grouped_product.h"
 #include "kernels/cuda/grouped_tiles.cuh"
 #include "kernels/cuda/grouped_weights.cuh"
 #include "kernels/cuda/grouped_wgmma.cuh"
-#include "kernels/cuda/moe_gate.cuh"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/error.h"
 
@@ -25,29 +21,9 @@ namespace {
 // widened: the next block while tensor cores multiply this one. Many slots take registers for sums
 // and leave room for two such warpgroups, which then pass over the tile's 256 rows in two halves.
 constexpr int kFetchers = 128;
-constexpr int kMultiplierBarrier = 1;  // of SyncThreads
 constexpr int kSharedBytes = 227 * 1024;
 constexpr int kMaxStages = 16;
 
-// What both products have in common.
-struct GroupedParams {
-  const std::byte* weights;
-  int64_t expert_bytes;
-  const float* row_scales;
-  int64_t expert_scales;
-  int experts;
-  int row_blocks;  // of 256 rows
-  int steps;       // of 128 columns
-  ExpertSlots slots;
-  Fp8Rows x;
-  float limit;
-  MutableFp8Rows hidden;  // of the gated product
-  __nv_bfloat16* y;       // of the other one
-  int64_t y_stride;
-};
-
-// kGated: the rows are those of w1 and w3, whose results become 128 columns of hidden; otherwise
-// the 256 rows are columns of y.
 template <int kTokens, bool kGated>
 struct Shape {
   static constexpr int kWarpgroups = kTokens <= 32 ? 4 : 2;
@@ -242,91 +218,6 @@ __device__ void MultiplyPass(const Shared<kTokens, kGated>& shared, int steps, i
   }
 }
 
-__device__ void StoreTransposed(std::byte* to, uint32_t first, uint32_t second) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};\n" ::"r"(SharedAddress(to)),
-      "r"(first), "r"(second)
-      : "memory");
-}
-
-template <int kTokens, bool kGated>
-__device__ void SyncMultipliers(const Shared<kTokens, kGated>&) {
-  SyncThreads(kMultiplierBarrier, Shape<kTokens, kGated>::kMultipliers);
-}
-
-struct RowScales {
-  float row;  // of the lane's first row of a warp's 16
-  float next_row;
-};
-
-// SwiGLU. Lane i of warp w holds w1's row 8 w + i / 4 of the pass in acc[4 j] and acc[4 j + 1] and
-// w3's in the two that follow; after the last pass all 128 columns are quantised.
-template <int kWidth, int kTokens>
-__device__ void Finish(const GroupedParams& params, const ExpertTile& tile, int pass,
-                       const Shared<kTokens, true>& shared, const RowScales& scales, float routing,
-                       float (&acc)[kWidth / 2]) {
-  using S = Shape<kTokens, true>;
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (pass == 0) {
-    if (threadIdx.x < kWidth) shared.RoutingWeights()[threadIdx.x] = routing;
-    SyncMultipliers(shared);  // and the last tile's result has been read
-  }
-  const auto gated = [&](int j) {
-    const float2 weight =
-        *reinterpret_cast<const float2*>(shared.RoutingWeights() + 8 * j + 2 * (lane % 4));
-    const auto value = [&](int side, float routing_weight) {
-      return Gate(RoundToBf16(acc[4 * j + side] * scales.row),
-                  RoundToBf16(acc[4 * j + 2 + side] * scales.next_row), routing_weight,
-                  params.limit);
-    };
-    return PackBf16(value(0, weight.x), value(1, weight.y));
-  };
-  std::byte* result = shared.Result() + (pass * S::kMultipliers / 32 + warp) * 16;
-#pragma unroll
-  for (int j = 0; j < kWidth / 8; j += 2) {
-    const int next = min(j + 1, kWidth / 8 - 1);  // twice the same where there is but one
-    const int mine = lane / 8 % 2 == 0 ? j : next;
-    StoreTransposed(result + (8 * mine + lane % 8) * S::kResultStride, gated(j), gated(next));
-  }
-  if (pass + 1 < S::kPasses) return;
-  SyncMultipliers(shared);
-  for (int first = 2 * warp; first < tile.slots; first += S::kMultipliers / 16) {
-    const int slot = first + lane / 16;
-    const bool active = slot < tile.slots;
-    uint4 values = {};
-    if (active) values = Load16(shared.Result() + slot * S::kResultStride + lane % 16 * 16);
-    const uint32_t words[4] = {values.x, values.y, values.z, values.w};
-    StoreFp8(params.hidden, tile.first_slot + slot, tile.row_block * 128 + lane % 16 * 8, active,
-             words);
-  }
-}
-
-template <int kWidth, int kTokens>
-__device__ void Finish(const GroupedParams& params, const ExpertTile& tile, int pass,
-                       const Shared<kTokens, false>& shared, const RowScales& scales, float,
-                       float (&acc)[kWidth / 2]) {
-  using S = Shape<kTokens, false>;
-  const int lane = threadIdx.x % 32;
-  const int row = threadIdx.x / 32 * 16 + lane / 8 % 2 * 8;
-  SyncMultipliers(shared);  // the last pass's result has been read
-#pragma unroll
-  for (int j = 0; j < kWidth / 8; ++j) {
-    StoreTransposed(shared.Result() + (8 * j + lane % 8) * S::kResultStride + row * 2,
-                    PackBf16(acc[4 * j] * scales.row, acc[4 * j + 1] * scales.row),
-                    PackBf16(acc[4 * j + 2] * scales.next_row, acc[4 * j + 3] * scales.next_row));
-  }
-  SyncMultipliers(shared);
-  constexpr int kPieces = S::kColumns / 8;
-  const int64_t column = int64_t{tile.row_block} * kTileRows + pass * S::kColumns;
-  for (int i = threadIdx.x; i < tile.slots * kPieces; i += S::kMultipliers) {
-    const int slot = i / kPieces;
-    const int piece = i % kPieces;
-    Store16(params.y + (tile.first_slot + slot) * params.y_stride + column + piece * 8,
-            Load16(shared.Result() + slot * S::kResultStride + piece * 16));
-  }
-}
-
 template <int kWidth, int kTokens, bool kGated>
 __device__ void ComputeTile(const GroupedParams& params, const ExpertTile& tile,
                             const Shared<kTokens, kGated>& shared, int& n) {
@@ -342,7 +233,11 @@ __device__ void ComputeTile(const GroupedParams& params, const ExpertTile& tile,
     const RowScales scales = {row_scales[0], row_scales[8]};
     float acc[kWidth / 2];
     MultiplyPass<kWidth>(shared, params.steps, n, acc);
-    Finish<kWidth>(params, tile, pass, shared, scales, routing, acc);
+    if constexpr (kGated) {
+      FinishGated<kWidth>(params, tile, pass, shared, scales, routing, acc);
+    } else {
+      FinishPlain<kWidth>(params, tile, pass, shared, scales, acc);
+    }
   }
 }
 
@@ -396,15 +291,10 @@ void Launch(const GroupedParams& params, CUstream_st* stream) {
   CheckLaunch("GroupedProduct");
 }
 
+}  // namespace
+
 template <bool kGated>
-void LaunchFor(const GroupedParams& params, CUstream_st* stream) {
-  BATON_CHECK(CurrentDevice().compute_capability == 90)
-      << "grouped experts need wgmma, which compute capability 9.0 has and "
-      << CurrentDevice().compute_capability / 10.0 << " has not";
-  BATON_CHECK(params.experts <= kMaxExperts) << params.experts << " experts";
-  BATON_CHECK(params.x.stride % 16 == 0) << "rows of x are " << params.x.stride << " bytes apart";
-  BATON_CHECK(params.x.rows * params.x.stride / 16 < int64_t{1} << 32) << "x exceeds 64 GiB";
-  if (params.slots.count == 0) return;
+void GroupedProductSm90a(const GroupedParams& params, CUstream_st* stream) {
   // Twice the mean: few experts then need a second tile, which would read their weights again.
   const int64_t wanted = 2 * params.slots.count / params.experts;
   if (wanted <= 8) return Launch<8, kGated>(params, stream);
@@ -413,52 +303,7 @@ void LaunchFor(const GroupedParams& params, CUstream_st* stream) {
   if (wanted <= 64) return Launch<64, kGated>(params, stream);
   return Launch<128, kGated>(params, stream);
 }
-
-}  // namespace
-
-void ExpertGateUp(const ExpertGateUpParams& params, CUstream_st* stream) {
-  const ExpertBank& bank = params.bank;
-  BATON_CHECK(params.x.cols == bank.d && params.hidden.cols == bank.f &&
-              params.hidden.rows == params.slots.count && params.hidden.stride % 16 == 0)
-      << "x " << params.x.cols << ", hidden [" << params.hidden.rows << ", " << params.hidden.cols
-      << "], experts " << bank.d << " to " << bank.f;
-  LaunchFor<true>({.weights = bank.gate_up,
-                   .expert_bytes = GateUpBytes(bank.d, bank.f),
-                   .row_scales = bank.row_scales,
-                   .expert_scales = 2 * bank.f + bank.d,
-                   .experts = bank.experts,
-                   .row_blocks = static_cast<int>(2 * bank.f / kTileRows),
-                   .steps = static_cast<int>(bank.d / kBlockColumns),
-                   .slots = params.slots,
-                   .x = params.x,
-                   .limit = params.limit,
-                   .hidden = params.hidden,
-                   .y = nullptr,
-                   .y_stride = 0},
-                  stream);
-}
-
-void ExpertDown(const ExpertDownParams& params, CUstream_st* stream) {
-  const ExpertBank& bank = params.bank;
-  BATON_CHECK(params.hidden.cols == bank.f && params.hidden.rows == params.slots.count &&
-              params.y.cols == bank.d && params.y.rows == params.slots.count &&
-              params.y.stride % 8 == 0)
-      << "hidden [" << params.hidden.rows << ", " << params.hidden.cols << "], y [" << params.y.rows
-      << ", " << params.y.cols << "], experts " << bank.f << " to " << bank.d;
-  LaunchFor<false>({.weights = bank.down,
-                    .expert_bytes = DownBytes(bank.d, bank.f),
-                    .row_scales = bank.row_scales + 2 * bank.f,
-                    .expert_scales = 2 * bank.f + bank.d,
-                    .experts = bank.experts,
-                    .row_blocks = static_cast<int>(bank.d / kTileRows),
-                    .steps = static_cast<int>(bank.f / kBlockColumns),
-                    .slots = params.slots,
-                    .x = params.hidden,
-                    .limit = 0,
-                    .hidden = {},
-                    .y = reinterpret_cast<__nv_bfloat16*>(params.y.data),
-                    .y_stride = params.y.stride},
-                   stream);
-}
+template void GroupedProductSm90a<true>(const GroupedParams& params, CUstream_st* stream);
+template void GroupedProductSm90a<false>(const GroupedParams& params, CUstream_st* stream);
 
 }  // namespace baton::kernels::cuda

@@ -1,5 +1,5 @@
 #include "common/base/check.h"
-#include "kernels/cuda/grouped_experts.h"
+#include "kernels/cuda/grouped_product.h"
 #include "kernels/cuda/hyper_projection.h"
 #include "kernels/cuda/index_logits.h"
 #include "kernels/cuda/sparse_attention_plan.h"
@@ -24,8 +24,12 @@ void IndexLogitsSm90a(const IndexLogitsParams&, CUstream_st*) { Refuse("index lo
 void LaunchAttentionSm90a(const SparseAttentionParams&, const AttentionPlan&, CUstream_st*) {
   Refuse("attention");
 }
-void ExpertGateUp(const ExpertGateUpParams&, CUstream_st*) { Refuse("experts"); }
-void ExpertDown(const ExpertDownParams&, CUstream_st*) { Refuse("experts"); }
+template <bool kGated>
+void GroupedProductSm90a(const GroupedParams&, CUstream_st*) {
+  Refuse("experts");
+}
+template void GroupedProductSm90a<true>(const GroupedParams&, CUstream_st*);
+template void GroupedProductSm90a<false>(const GroupedParams&, CUstream_st*);
 template <int kTiles>
 void HcProjectSm90a(const HcProjectParams&, CUstream_st*) {
   Refuse("hyper-connections");

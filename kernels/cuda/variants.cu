@@ -50,10 +50,6 @@ std::string WhatDeviceLacks() {
            Capability(device.compute_capability) + " of " + device.name +
            ": name it in BATON_CUDA_ARCHITECTURES";
   }
-  if (!HasSm90a()) {
-    return "routed experts need wgmma: compute capability 9.0 and a build that names 90a in "
-           "BATON_CUDA_ARCHITECTURES";
-  }
   if (SharedBytesOfABlock() < kLeastSharedBytes) {
     return device.name + " gives a block " + std::to_string(SharedBytesOfABlock() >> 10) +
            " KiB of shared memory; the kernels need " + std::to_string(kLeastSharedBytes >> 10);

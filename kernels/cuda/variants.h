@@ -7,8 +7,7 @@ namespace baton::kernels::cuda {
 
 // Ops bound by tensor cores have two variants: wgmma (`*_sm90a.cu`), which runs on compute
 // capability 9.0 alone and is built only if BATON_CUDA_ARCHITECTURES names 90a, and mma.sync
-// (`*_portable.cu`), which needs compute capability 9.0 or later and 99 KiB of shared memory. Routed
-// experts have no portable variant yet.
+// (`*_portable.cu`), which needs compute capability 9.0 or later and 99 KiB of shared memory.
 
 // Whether the current device runs the wgmma variants of this build. Calling one of them otherwise
 // ends the process.

@@ -83,7 +83,8 @@ struct Experts {
 // Runs slots and both grouped products. `expected_slots` only chooses the tile's width.
 struct Routed {
   Routed(const Experts& experts, const TestFp8Rows& x, const std::vector<int32_t>& ids,
-         const std::vector<float>& weights, int k, float limit, int64_t expected_slots = 0)
+         const std::vector<float>& weights, int k, float limit, int64_t expected_slots = 0,
+         bool portable = false)
       : rows(x.rows),
         slots(std::max(rows * k, expected_slots)),
         device_ids(ids),
@@ -108,11 +109,11 @@ struct Routed {
                  .slot = slot.get()},
                 stream);
     const ExpertSlots of{slots, begin.get(), row.get(), weight.get()};
-    ExpertGateUp({.bank = bank, .slots = of, .x = x.view(), .limit = limit, .hidden = hidden},
-                 stream);
-    ExpertDown(
-        {.bank = bank, .slots = of, .hidden = ReadOnly(hidden), .y = {y.get(), slots, bank.d}},
-        stream);
+    const auto gate_up = portable ? ExpertGateUpPortable : ExpertGateUp;
+    const auto down = portable ? ExpertDownPortable : ExpertDown;
+    gate_up({.bank = bank, .slots = of, .x = x.view(), .limit = limit, .hidden = hidden}, stream);
+    down({.bank = bank, .slots = of, .hidden = ReadOnly(hidden), .y = {y.get(), slots, bank.d}},
+         stream);
   }
 
   int64_t rows, slots;
@@ -138,7 +139,8 @@ std::vector<int32_t> RandomIds(int64_t rows, int experts, int k, uint32_t seed) 
   return ids;
 }
 
-class MoeTest : public CudaTest {
+// With the fastest variant of the experts, and with the portable one.
+class MoeTest : public CudaTest, public testing::WithParamInterface<bool> {
  protected:
   // The whole layer against the CPU's.
   void ExpectMatches(const Experts& experts, int64_t rows, const std::vector<int32_t>& ids, int k) {
@@ -163,7 +165,7 @@ class MoeTest : public CudaTest {
                   .out = View(expected, rows, d)},
                  TestPool());
 
-    const Routed routed(experts, x, ids, weights, k, limit);
+    const Routed routed(experts, x, ids, weights, k, limit, 0, GetParam());
     const int64_t padded = TestFp8Rows::Padded(rows);
     const auto gate_up_layer =
         Linear::FromFp8(View(shared_gate_up.codes, 2 * f, d),
@@ -195,14 +197,17 @@ class MoeTest : public CudaTest {
   }
 };
 
-TEST_F(MoeTest, MatchesTheReferenceAtTheSmallModelsShape) {
+INSTANTIATE_TEST_SUITE_P(, MoeTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Portable" : "Fastest"; });
+
+TEST_P(MoeTest, MatchesTheReferenceAtTheSmallModelsShape) {
   const Experts experts(8, 256, 128);
   for (const int64_t rows : {0, 1, 2, 7, 50, 131, 700}) {
     ExpectMatches(experts, rows, RandomIds(rows, 8, 2, rows), 2);
   }
 }
 
-TEST_F(MoeTest, ExpertsWithoutRowsAndOneWithAll) {
+TEST_P(MoeTest, ExpertsWithoutRowsAndOneWithAll) {
   const Experts experts(40, 512, 256);
   for (const int64_t rows : {1, 9, 33, 200}) {
     std::vector<int32_t> ids;
@@ -214,12 +219,12 @@ TEST_F(MoeTest, ExpertsWithoutRowsAndOneWithAll) {
   }
 }
 
-TEST_F(MoeTest, MatchesTheReferenceAtTheFlashModelsWidth) {
+TEST_P(MoeTest, MatchesTheReferenceAtTheFlashModelsWidth) {
   const Experts experts(7, 4096, 2048);
   ExpectMatches(experts, 12, RandomIds(12, 7, 6, 5), 6);
 }
 
-TEST_F(MoeTest, SlotsAreInOrderOfExpertAndRowAndPaddedRowsHaveNone) {
+TEST_P(MoeTest, SlotsAreInOrderOfExpertAndRowAndPaddedRowsHaveNone) {
   struct Shape {
     int64_t rows;
     int experts, k;
@@ -260,14 +265,14 @@ TEST_F(MoeTest, SlotsAreInOrderOfExpertAndRowAndPaddedRowsHaveNone) {
   }
 }
 
-TEST_F(MoeTest, ASlotDependsOnNeitherTheOthersNorTheWidthOfItsTile) {
+TEST_P(MoeTest, ASlotDependsOnNeitherTheOthersNorTheWidthOfItsTile) {
   const int experts_count = 4, k = 2;
   const Experts experts(experts_count, 512, 256);
   const int64_t rows = 300, d = 512;
   const auto x = RandomWithOutliers<BFloat16>(rows * d, 9);
   const auto ids = RandomIds(rows, experts_count, k, 10);
   const auto weights = RandomValues<float>(rows * k, 11);
-  const Routed all(experts, TestFp8Rows(x, rows, d), ids, weights, k, 10);
+  const Routed all(experts, TestFp8Rows(x, rows, d), ids, weights, k, 10, 0, GetParam());
   const auto all_y = all.y.Download();
   const auto all_slots = all.slot.Download();
   // Two rows alone, with tiles of 8, 16, 32, 64 and 128 slots.
@@ -275,7 +280,8 @@ TEST_F(MoeTest, ASlotDependsOnNeitherTheOthersNorTheWidthOfItsTile) {
   const std::vector<int32_t> few_ids(ids.begin() + 5 * k, ids.begin() + 7 * k);
   const std::vector<float> few_weights(weights.begin() + 5 * k, weights.begin() + 7 * k);
   for (const int64_t expected : {4, 32, 64, 128, 1000}) {
-    const Routed alone(experts, TestFp8Rows(few, 2, d), few_ids, few_weights, k, 10, expected);
+    const Routed alone(experts, TestFp8Rows(few, 2, d), few_ids, few_weights, k, 10, expected,
+                       GetParam());
     const auto y = alone.y.Download();
     const auto slots = alone.slot.Download();
     for (int entry = 0; entry < 2 * k; ++entry) {
@@ -287,12 +293,12 @@ TEST_F(MoeTest, ASlotDependsOnNeitherTheOthersNorTheWidthOfItsTile) {
   }
 }
 
-TEST_F(MoeTest, GroupsOfAWeightMayLieElevenPowersOfTwoApart) {
+TEST_P(MoeTest, GroupsOfAWeightMayLieElevenPowersOfTwoApart) {
   const Experts experts(3, 512, 256, 12);
   ExpectMatches(experts, 150, RandomIds(150, 3, 2, 13), 2);
 }
 
-TEST_F(MoeTest, GroupsFurtherApartAreRoundedAndNanShowsInItsRow) {
+TEST_P(MoeTest, GroupsFurtherApartAreRoundedAndNanShowsInItsRow) {
   const int64_t d = 256, f = 128;
   Experts experts(2, d, f);
   Expert& first = experts.host[0];
