@@ -219,7 +219,30 @@ TEST(EngineOptionsTest, NamesTheOptionThatDoesNotFit) {
   EXPECT_THAT(refusal([](EngineOptions& o) { o.forward.threads = -1; }), invalid("threads"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.cache.page_tokens = 100; }),
               invalid("page_tokens is 100"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.num_layers = 3; }), invalid("num_layers is 3"));
   EXPECT_FALSE(refusal([](EngineOptions& o) { o.model_dir = "/nowhere"; }).ok());
+}
+
+// Main memory takes no room until it is written, so that there is nothing to size the cache by.
+TEST(EngineOptionsTest, WithoutANumberOfPagesACpuHasTheUsualOne) {
+  EngineOptions options = TestOptions();
+  options.cache.pages = 0;
+  options.prefix = {.pages = INT64_MAX, .states = 4};
+  options.prefix_percent = 50;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  EXPECT_EQ(engine->geometry().options.pages, CacheOptions{}.pages);
+  EXPECT_EQ(engine->usage().pages_total, CacheOptions{}.pages);
+}
+
+TEST(EngineOptionsTest, DummyWeightsServeLikeOthers) {
+  EngineOptions options = TestOptions();
+  options.dummy_weights = true;
+  options.num_layers = 4;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  EXPECT_EQ(engine->model_config().num_hidden_layers, 4);
+  const std::unique_ptr<Sequence> sequence = MakeSequence(*engine, TestPrompt(20), Greedy(3));
+  const StepItem item{.sequence = sequence.get(), .tokens = 20};
+  EXPECT_EQ(engine->Step({&item, 1}).front().new_tokens.size(), 1u);
 }
 
 TEST(EngineDraftTest, TokensDoNotDependOnTheNumberOfDrafts) {
