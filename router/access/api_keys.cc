@@ -1,6 +1,7 @@
 #include "router/access/api_keys.h"
 
 #include <algorithm>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
