@@ -217,11 +217,17 @@ absl::StatusOr<ProbeAnswer> Probe::Impl::Ask(const ProbeRequest& request) {
 }
 
 absl::StatusOr<std::unique_ptr<Probe>> Probe::Create(const ProbeOptions& options) {
-  const EngineOptions& engine = options.engine;
+  EngineOptions engine = options.engine;
+  if (engine.dummy_weights || engine.parallel.size != 1) {
+    return absl::InvalidArgumentError("what is probed is a checkpoint with weights, on one device");
+  }
+  // One sequence has no use for a whole device.
+  if (engine.cache.pages == 0) engine.cache.pages = CacheOptions{}.pages;
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(engine.model_dir));
   const ModelConfig& config = checkpoint.config();
   auto impl = std::make_unique<Impl>();
   impl->options = options;
+  impl->options.engine = engine;
   BATON_ASSIGN_OR_RETURN(impl->backend, MakeBackend(engine.device));
   BATON_ASSIGN_OR_RETURN(impl->model, impl->backend->LoadModel(checkpoint, engine.forward));
   Problems problems;
