@@ -92,8 +92,8 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Range(0, 1 << 28);
   parser
       .Add("memory-fraction", &config.memory_fraction,
-           "share of a GPU's memory for weights, intermediates and cache; the rest is for CUDA "
-           "itself and for captured steps")
+           "share of a GPU's memory that this worker takes for weights, intermediates and cache; "
+           "what CUDA itself and captured steps need is beside it")
       .Range(0.1, 1);
   parser.Add("slots", &config.slots, "sequences that can be live at once").Range(1, 4096);
   parser

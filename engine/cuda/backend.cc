@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -38,8 +39,8 @@ class CudaBackend final : public Backend {
 
   std::optional<int64_t> CacheRoom(double fraction) const override {
     const kernels::DeviceMemoryUse memory = kernels::MemoryOfCurrentDevice();
-    const auto kept = static_cast<int64_t>((1 - fraction) * static_cast<double>(memory.total));
-    return memory.free - kept;
+    const auto share = static_cast<int64_t>(fraction * static_cast<double>(memory.total));
+    return std::min(memory.free, share - (free_at_start_ - memory.free));
   }
 
   absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) override {
@@ -72,6 +73,7 @@ class CudaBackend final : public Backend {
   }
 
   cuda::TransferLane lane_;
+  const int64_t free_at_start_ = kernels::MemoryOfCurrentDevice().free;
 };
 
 }  // namespace

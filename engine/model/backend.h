@@ -25,8 +25,8 @@ class Backend {
   // with values that cannot be, or the memory that is lacking.
   virtual absl::StatusOr<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint,
                                                            const ForwardOptions& options) = 0;
-  // Bytes of cache that fit now if `fraction` of the memory may be taken in all; nothing if memory
-  // is taken when it is written, so that there is no such number.
+  // Bytes of cache that fit now if this backend may take `fraction` of the device's memory in all;
+  // nothing if memory is taken when it is written, so that there is no such number.
   virtual std::optional<int64_t> CacheRoom(double fraction) const = 0;
   // All zero. RESOURCE_EXHAUSTED says how much memory there is.
   virtual absl::StatusOr<std::unique_ptr<CacheStorage>> NewCache(const CacheGeometry& geometry) = 0;
