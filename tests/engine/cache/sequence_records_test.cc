@@ -109,6 +109,28 @@ TEST(SequenceRecordsTest, PackedFormatsKeepTheirScalesWithTheRecord) {
   ExpectPattern(index_fp8, 384);
 }
 
+TEST(SequenceRecordsTest, PiecesHoldTheSameBytesInTheSameOrder) {
+  const std::pair<EntryFormat, EntryFormat> formats[] = {
+      {EntryFormat::kBf16, EntryFormat::kBf16},
+      {EntryFormat::kFp8Packed, EntryFormat::kFp8Index},
+      {EntryFormat::kFp8Packed, EntryFormat::kFp4Index}};
+  for (const auto& [kv, index] : formats) {
+    Cache cache(Geometry(128, 8, kv, index), 1, {6, 1, 4});
+    FillWithPattern(cache, 383);
+    const CacheLayout layout = cache.storage.geometry().layout();
+    for (const RecordRange& range : LiveRanges(layout, 383)) {
+      std::vector<RecordPiece> pieces;
+      cache.records.AppendPieces(range, &pieces);
+      std::vector<std::byte> bytes;
+      for (const RecordPiece& piece : pieces) {
+        bytes.insert(bytes.end(), piece.data, piece.data + piece.bytes);
+      }
+      EXPECT_TRUE(bytes == Pattern(range, layout.Find(range.stream)->record_bytes))
+          << CacheStreamName(range.stream) << " layer " << range.layer;
+    }
+  }
+}
+
 TEST(SequenceRecordsTest, SlotsAndPagesOfOthersAreLeftAlone) {
   Cache cache(Geometry(128, 8), 1, {2, 4});
   PageList other_pages(8);
