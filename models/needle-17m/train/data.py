@@ -46,12 +46,12 @@ class ExampleMaker:
         self._encode = tokenizer.encode
 
     def make(self, tokens: int, rng: random.Random, questions: int = MAX_QUESTIONS) -> Example:
-        """Exactly `tokens` tokens: a text, then a question and its answer for each needle, `questions` at most."""
+        """Exactly `tokens` tokens: a text, then 1 to `questions` questions with their answers."""
         if tokens < MIN_TOKENS:
             raise ValueError(f"an example of {tokens} tokens: at least {MIN_TOKENS}")
         needles = [Needle(city, passphrase(rng)) for city in rng.sample(
             CITIES, rng.randint(1, min(tokens // TOKENS_PER_NEEDLE, MAX_NEEDLES)))]
-        asked = rng.sample(needles, min(questions, len(needles)))
+        asked = rng.sample(needles, rng.randint(1, min(questions, len(needles))))
         turns, is_answer = [], []
         for needle in asked:
             question = self._encode(needle.question) + [ASSISTANT, END_THINK]

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from numerics import (Mode, fp4_vectors, fp8_activations, fp8_block_grid, product, rms_norm,
                       straight_through)
-from sinkhorn import balanced
 
 
 def matrix(*shape: int, gain: float = 1.0) -> nn.Parameter:
@@ -78,13 +77,24 @@ class StreamMix(nn.Module):
         scale, base = stored(self.scale), stored(self.base)
         pre = torch.sigmoid(mix[..., :n] * scale[0] + base[:n]) + self._eps
         post = 2 * torch.sigmoid(mix[..., n:2 * n] * scale[1] + base[n:2 * n])
-        across = balanced(mix[..., 2 * n:] * scale[2] + base[2 * n:], n, self._iterations, self._eps)
-        return collapse(flat.view(streams.shape), pre), (flat.view(streams.shape), post, across)
+        return collapse(streams, pre), (streams, post, self._sinkhorn(mix[..., 2 * n:] * scale[2] + base[2 * n:]))
 
     def leave(self, output: torch.Tensor, entered) -> torch.Tensor:
         streams, post, across = entered
-        mixed = torch.matmul(across.mT, streams)
+        mixed = torch.matmul(across.mT, streams.float())
         return (post[..., None] * output.float()[..., None, :] + mixed).bfloat16()
+
+    def _sinkhorn(self, scores: torch.Tensor) -> torch.Tensor:
+        """Scores [..., n n] -> matrices [..., n, n] whose rows and columns sum to 1."""
+        n = self._streams
+        # Positions last: the sums of n numbers then run side by side.
+        c = scores.movedim(-1, 0).contiguous().unflatten(0, (n, n))
+        c = c.softmax(1) + self._eps
+        c = c / (c.sum(0, keepdim=True) + self._eps)
+        for _ in range(self._iterations - 1):
+            c = c / (c.sum(1, keepdim=True) + self._eps)
+            c = c / (c.sum(0, keepdim=True) + self._eps)
+        return c.flatten(0, 1).movedim(0, -1).unflatten(-1, (n, n))
 
 
 def stream_scores(flat: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Tensor:
@@ -92,8 +102,7 @@ def stream_scores(flat: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Ten
 
 
 def collapse(streams: torch.Tensor, pre: torch.Tensor) -> torch.Tensor:
-    """FP32 streams -> BF16."""
-    return (pre[..., None] * streams).sum(-2).bfloat16()
+    return (pre[..., None] * streams.float()).sum(-2).bfloat16()
 
 
 class Gate(nn.Module):

@@ -52,8 +52,7 @@ class StreamCollapse(nn.Module):
         self._eps, self._norm_eps = config.hc_eps, config.rms_norm_eps
 
     def forward(self, streams: torch.Tensor) -> torch.Tensor:
-        streams = streams.float()
-        scores = stream_scores(streams.flatten(-2), self.fn, self._norm_eps)
+        scores = stream_scores(streams.flatten(-2).float(), self.fn, self._norm_eps)
         return collapse(streams, torch.sigmoid(scores * stored(self.scale) + stored(self.base)) + self._eps)
 
 

@@ -47,8 +47,8 @@ DENSE, SIMULATED, SPARSE = Mode(False, False), Mode(True, False), Mode(True, Tru
 PLANS = {
     "full": (Phase(512, 64, 190, DENSE), Phase(2048, 16, 170, DENSE), Phase(2048, 16, 150, SIMULATED),
              Phase(8192, 4, 220, SPARSE), Phase(16384, 2, 130, SPARSE), Phase(1024, 32, 160, SPARSE)),
-    "smoke": (Phase(256, 16, 45, DENSE), Phase(512, 16, 20, DENSE), Phase(512, 16, 20, SIMULATED),
-              Phase(4096, 2, 10, SPARSE)),
+    "smoke": (Phase(256, 32, 38, DENSE), Phase(512, 16, 24, DENSE), Phase(512, 16, 18, SIMULATED),
+              Phase(4096, 2, 15, SPARSE)),
     "tiny": (Phase(128, 2, 10, SPARSE),),
 }
 
