@@ -262,7 +262,7 @@ std::string OverlapSvg(const std::vector<SubjectResult>& results) {
     return std::any_of(row.begin(), row.end(), [](double value) { return !std::isnan(value); });
   };
   if (std::none_of(values.begin(), values.end(), is_known)) return "";
-  return ByLengthSvg({.title = "Selected entries that FP32 selects too (%)",
+  return ByLengthSvg({.title = "Selection shared with FP32 (%)",
                       .x = kLengthAxis,
                       .y = results.size() == 1 ? "" : "line of the table"},
                      MakeHeatTable(results[0]).lengths, rows, values, 100);
