@@ -54,8 +54,8 @@ struct SequenceChunk {
 // predict token t + 2. Reads and writes the slot's MTP window.
 struct MtpChunk {
   std::span<const int32_t> next_tokens;
-  // [next_tokens.size(), streams, hidden]. Chunks that want logits may leave it empty, all of a call
-  // or none: then the slot's carry has them.
+  // [next_tokens.size(), streams, hidden]. Chunks that want logits may leave it empty, all of a
+  // call or none: then the slot's carry has them.
   std::span<const BFloat16> streams;
   int64_t start = 0;  // position t of the first row
   int slot = 0;
