@@ -12,6 +12,9 @@
 namespace baton::kvtransfer {
 namespace {
 
+// What a prefill worker sends depends on what a grant says. 2: Grant.state_tokens.
+constexpr int kProtocolVersion = 2;
+
 // Of fields one after another. The number goes over the wire, so it must not depend on process or
 // build: integers are little-endian, and a text follows its length.
 class FieldHash {
@@ -87,6 +90,7 @@ absl::Status CompareStream(const StreamLayout* local, const StreamLayout* remote
 }  // namespace
 
 Manifest MakeManifest(CacheDescription cache, std::vector<std::string> transports) {
+  cache.semantics.emplace_back("handoff_protocol", absl::StrCat(kProtocolVersion));
   return {.semantics = std::move(cache.semantics),
           .layout = std::move(cache.layout),
           .page_tokens = cache.page_tokens,

@@ -14,7 +14,7 @@ namespace baton::kvtransfer {
 
 // What two workers compare before they exchange caches.
 struct Manifest {
-  // As in CacheDescription.
+  // As in CacheDescription, and the version of the hand-off's protocol.
   std::vector<std::pair<std::string, std::string>> semantics;
   CacheLayout layout;
   uint32_t page_tokens = 0;

@@ -68,8 +68,9 @@ TEST(RefusalTest, EveryFieldOfARealManifestIsRefusedByItsName) {
     ExpectRefused(ours, theirs, ours.semantics[i].first);
     names.push_back(ours.semantics[i].first);
   }
-  EXPECT_THAT(names, ::testing::IsSupersetOf({"model", "tokenizer", "numerics", "index_topk",
-                                              "kv_format", "index_format", "mtp_layers"}));
+  EXPECT_THAT(names,
+              ::testing::IsSupersetOf({"model", "tokenizer", "numerics", "index_topk", "kv_format",
+                                       "index_format", "mtp_layers", "handoff_protocol"}));
   for (size_t i = 0; i < ours.layout.streams.size(); ++i) {
     const std::string stream(CacheStreamName(ours.layout.streams[i].stream));
     kvtransfer::Manifest theirs = ours;
