@@ -62,7 +62,7 @@ soak: testable ## long randomised runs, ten minutes of each fuzz target among th
 	ctest --test-dir $(FUZZ) -C soak -L soak --output-on-failure -j 2
 
 # Builds with a fault in the index or the hand-off stand beside the real one; that they lose needles is no failure.
-recall: build ## the report on recall in cli/needle/report: needles through clusters and through faulty builds
+recall: testable build ## the report on recall in cli/needle/report: needles through clusters and through faulty builds
 	cmake --build $(BUILD) --target recall_mutants
 	tests/engine/recall/report.sh $(BUILD)/bin cli/needle/report
 
