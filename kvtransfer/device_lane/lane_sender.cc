@@ -75,10 +75,17 @@ void LaneSender::IssueReady() {
     if (!next.has_value()) return;
     link_->Send(next->first, posts_.at(next->second).staging);
     issued_.push_back(next->first);
+    unanswered_.insert(next->first);
   }
 }
 
 void LaneSender::Handle(const LaneAnswer& answer) {
+  // Nothing else has landed: the post of a group that is not issued must stay until it is.
+  if (unanswered_.erase(answer.sequence) == 0) {
+    return Reset(generation_ + 1,
+                 absl::UnavailableError(absl::StrCat("number ", answer.sequence,
+                                                     " was answered twice, or before it ran")));
+  }
   const auto it = post_of_.find(answer.sequence);
   if (it == post_of_.end()) return;  // cancelled, and run
   const uint64_t post = it->second;
@@ -130,6 +137,7 @@ void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
   order_ = {};
   post_of_.clear();
   issued_.clear();
+  unanswered_.clear();
   early_.clear();
   done_ = 0;
   std::vector<std::pair<uint64_t, bool>> failed;

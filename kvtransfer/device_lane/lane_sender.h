@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,6 +83,7 @@ class LaneSender {
   IssueOrder<uint64_t> order_;            // of posts
   std::map<uint64_t, uint64_t> post_of_;  // by number, committed and not answered
   std::deque<uint64_t> issued_;           // numbers, not done
+  std::set<uint64_t> unanswered_;         // numbers, issued, of cancelled posts too
   uint64_t done_ = 0;                     // groups of this link
   std::map<uint64_t, Outstanding> posts_;
   std::vector<Completion> completions_;

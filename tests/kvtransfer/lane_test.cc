@@ -9,7 +9,9 @@ namespace {
 
 using ::baton::testing::StatusIs;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(IssueOrderTest, IssuesInTheOrderOfTheNumbersWhateverTheOrderOfTheDecisions) {
   IssueOrder<char> order;
@@ -171,6 +173,82 @@ TEST_F(LaneTest, APeerThatBreaksTheProtocolLosesItsGeneration) {
   Deliver();
   EXPECT_EQ(sender_.generation(), 2u);
   EXPECT_THAT(Ends(), ElementsAre(std::pair(1, kUnavailable)));
+}
+
+// --- hostile receivers
+
+class HostileLaneReceiver : public ::testing::Test {
+ protected:
+  HostileLaneReceiver() {
+    Say(LaneReset{});
+    for (uint64_t post = 1; post <= 3; ++post) sender_.Post(post, frame_);
+  }
+  template <typename Body>
+  void Say(Body body) {
+    sender_.OnMessage({.generation = 1, .body = std::move(body)});
+  }
+  // Everything outstanding has failed, saying why.
+  void ExpectReset(const char* why) {
+    EXPECT_EQ(sender_.generation(), 2u);
+    const std::vector<Completion> ends = sender_.Poll();
+    EXPECT_THAT(ends, Not(IsEmpty()));
+    for (const Completion& end : ends) {
+      EXPECT_THAT(end.status, StatusIs(kUnavailable, HasSubstr(why)));
+    }
+  }
+
+  testing::FakeClock clock_;
+  FakeDevice device_;
+  std::array<std::byte, 32> frame_{};
+  std::vector<LaneMessage> said_;
+  LaneSender sender_{
+      {}, device_.SenderEnd(), [this](LaneMessage message) { said_.push_back(message); }, clock_};
+};
+
+TEST_F(HostileLaneReceiver, AnAnswerToAGroupThatIsNotIssuedYetEndsTheGeneration) {
+  Say(LaneGrant{.post = 1, .sequence = 2});
+  Say(LaneAnswer{.sequence = 2});
+  ExpectReset("number 2 was answered");
+  Say(LaneGrant{.post = 77, .sequence = 1});  // of the generation before
+  EXPECT_EQ(sender_.generation(), 2u);
+}
+
+TEST_F(HostileLaneReceiver, AnAnswerToANumberThatWasNeverGrantedEndsTheGeneration) {
+  Say(LaneAnswer{.sequence = 7});
+  ExpectReset("number 7 was answered");
+}
+
+TEST_F(HostileLaneReceiver, AnAnswerToANumberThatWasDeclinedEndsTheGeneration) {
+  sender_.Cancel(1);
+  Say(LaneGrant{.post = 1, .sequence = 1});
+  EXPECT_THAT(sender_.Poll(), ::testing::SizeIs(1));
+  Say(LaneAnswer{.sequence = 1});
+  ExpectReset("number 1 was answered");
+}
+
+TEST_F(HostileLaneReceiver, ASecondAnswerEndsTheGeneration) {
+  Say(LaneGrant{.post = 1, .sequence = 1});
+  Say(LaneAnswer{.sequence = 1});
+  EXPECT_THAT(sender_.Poll(),
+              ElementsAre(::testing::Field(&Completion::status, baton::testing::IsOk())));
+  Say(LaneAnswer{.sequence = 1});
+  ExpectReset("number 1 was answered twice");
+}
+
+// The group of a cancelled post runs and is answered like any other, once.
+TEST_F(HostileLaneReceiver, ACancelledGroupIsAnsweredOnce) {
+  auto receiver = *device_.ReceiverEnd()(1, nullptr);
+  std::array<std::byte, 32> to{};
+  Say(LaneGrant{.post = 1, .sequence = 1});
+  sender_.Cancel(1);
+  receiver->Receive(1, to);
+  EXPECT_TRUE(device_.Step());
+  EXPECT_THAT(sender_.Poll(),
+              ElementsAre(::testing::Field(&Completion::status, StatusIs(kCancelled))));
+  Say(LaneAnswer{.sequence = 1});
+  EXPECT_EQ(sender_.generation(), 1u);
+  Say(LaneAnswer{.sequence = 1});
+  ExpectReset("number 1 was answered twice");
 }
 
 TEST(FakeDeviceTest, HangsWhenGroupsAreIssuedOutOfOrder) {
