@@ -4,12 +4,13 @@
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
-#include "common/gate.h"
+#include "common/bounded_queue.h"
 #include "common/host_port.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
@@ -21,6 +22,11 @@ namespace baton::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kTickPeriod{250};
+
+// Of their own: while a transport is tried, gRPC's threads may have its messages to deliver. Two,
+// so that a peer that takes its time holds up nobody; the queue is as long as a large cluster.
+constexpr int kHandshakeThreads = 2;
+constexpr size_t kQueuedHandshakes = 64;
 
 v1::WorkerLoad ToProto(const WorkerLoad& load) {
   v1::WorkerLoad proto;
@@ -92,16 +98,22 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
                                       const v1::HandshakeRequest* request,
                                       v1::HandshakeResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    Gate::Pass pass = handshakes.TryEnter();
-    if (!pass) {
-      reactor->Finish(ToGrpc(absl::UnavailableError("the worker is shutting down")));
-      return reactor;
+    if (!handshakes.TryPush({context, request, response, reactor})) {
+      const absl::Status full = absl::ResourceExhaustedError(
+          absl::StrCat(kQueuedHandshakes, " handshakes wait for this worker already"));
+      metrics.handshakes[OutcomeOf(full)].Increment();
+      reactor->Finish(ToGrpc(full));
     }
-    // A thread for each: while a transport is tried, gRPC's may have its messages to deliver.
-    std::thread([this, request, response, reactor, pass = std::move(pass)] {
-      reactor->Finish(ToGrpc(Answer(*request, response)));
-    }).detach();
     return reactor;
+  }
+
+  void AnswerHandshakes() {
+    while (const auto asked = handshakes.Pop()) {
+      // Nobody waits for a trial any more whose caller has given up in line.
+      asked->reactor->Finish(asked->context->IsCancelled()
+                                 ? grpc::Status::CANCELLED
+                                 : ToGrpc(Answer(*asked->request, asked->response)));
+    }
   }
 
   absl::Status Answer(const v1::HandshakeRequest& request, v1::HandshakeResponse* response) {
@@ -154,7 +166,13 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   std::string metrics_host;
   std::atomic<bool> ready{false};  // changes under the mutex
 
-  Gate handshakes;  // their threads are inside
+  struct AskedHandshake {
+    grpc::CallbackServerContext* context;
+    const v1::HandshakeRequest* request;
+    v1::HandshakeResponse* response;
+    grpc::ServerUnaryReactor* reactor;
+  };
+  BoundedQueue<AskedHandshake> handshakes{kQueuedHandshakes};
   mutable Mutex mutex;
   std::string address ABSL_GUARDED_BY(mutex);  // empty until bound
   std::unique_ptr<GrpcServer> server ABSL_GUARDED_BY(mutex);
@@ -163,6 +181,7 @@ struct WorkerHost::Impl final : public v1::WorkerControl::CallbackService {
   Metrics::Reader occupancy;
   Metrics::Reader requests;
   std::unique_ptr<Ticker> ticker;
+  std::vector<std::jthread> handshake_threads;
 };
 
 WorkerHost::WorkerHost(const WorkerHostConfig& config, std::string role)
@@ -195,6 +214,9 @@ absl::Status WorkerHost::Start(Role role) {
     return WorkerMetrics::RequestCounts{.running = load.running, .waiting = load.waiting};
   });
   host.ticker = std::make_unique<Ticker>(kTickPeriod, host.role.on_tick);
+  for (int i = 0; i < kHandshakeThreads; ++i) {
+    host.handshake_threads.emplace_back([&host] { host.AnswerHandshakes(); });
+  }
   ServerOptions options;
   options.listen = host.config.listen;
   options.services = host.role.services;
@@ -230,9 +252,8 @@ void WorkerHost::Shutdown(std::chrono::nanoseconds grace) {
   }
   // Without the lock: handlers that run until then may need it.
   if (server != nullptr) server->Shutdown(grace);
-  impl_->handshakes.Close();
-  while (!impl_->handshakes.WaitEmpty(std::chrono::hours(1))) {
-  }
+  impl_->handshakes.Close();  // the server has waited for those in line
+  impl_->handshake_threads.clear();
   impl_->occupancy = Metrics::Reader();
   impl_->requests = Metrics::Reader();
 }

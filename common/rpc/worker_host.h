@@ -40,8 +40,8 @@ class WorkerHost {
     v1::GetInfoResponse info;  // role, model, hashes, context; the rest is filled in here
     std::function<WorkerLoad()> load;
     std::function<void()> on_tick;  // several times a second, for deadlines
-    // Compares and answers manifest and transport; `self` is filled in here. On a thread of its
-    // own: it may take as long as the trial of a transport.
+    // Compares and answers manifest and transport; `self` is filled in here. On one of two threads
+    // of their own, thread-safe: it may take as long as the trial of a transport.
     std::function<absl::StatusOr<v1::HandshakeResponse>(const v1::HandshakeRequest&)> handshake;
     std::function<void()> on_drain;        // Drain was called; must not wait for what runs
     std::vector<grpc::Service*> services;  // outlive the host

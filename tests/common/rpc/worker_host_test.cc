@@ -1,6 +1,7 @@
 #include "common/rpc/worker_host.h"
 
 #include <atomic>
+#include <latch>
 #include <thread>
 #include <utility>
 
@@ -85,6 +86,79 @@ TEST(WorkerHostTest, HandshakeErrorsReachTheCallerAsTheyAre) {
   EXPECT_THAT(WorkerControlClient(host.self().address()).Handshake({}, kTimeout),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("numerics")));
   EXPECT_EQ(host.metrics().handshakes[Outcome::kMismatch].Value(), 1);
+}
+
+// A role whose handshakes take until the test lets them.
+struct SlowHandshakes {
+  WorkerHost::Role Role() {
+    WorkerHost::Role role = PlainRole();
+    role.handshake = [this](const v1::HandshakeRequest&) -> absl::StatusOr<v1::HandshakeResponse> {
+      ++begun;
+      proceed.wait();
+      return v1::HandshakeResponse();
+    };
+    return role;
+  }
+  // Takes both threads, so that what comes then stands in line.
+  void Fill(const WorkerControlClient& client, std::latch* ended) {
+    for (int i = 0; i < 2; ++i) {
+      client.Handshake({}, kTimeout, [ended](const auto& answer) {
+        EXPECT_THAT(answer, IsOk());
+        ended->count_down();
+      });
+    }
+    while (begun < 2) std::this_thread::yield();
+  }
+
+  std::atomic<int> begun = 0;
+  std::latch proceed{1};
+};
+
+TEST(WorkerHostTest, HandshakesBeyondWhatStandsInLineAreRefusedAtOnce) {
+  constexpr int kInLine = 64;
+  constexpr int kTooMany = 200;
+  SlowHandshakes slow;
+  WorkerHost host(AnyPort(), "decode");
+  ASSERT_THAT(host.Start(slow.Role()), IsOk());
+  const WorkerControlClient client(host.self().address());
+  std::latch ended(2 + kInLine + kTooMany);
+  slow.Fill(client, &ended);
+  std::atomic<int> accepted = 0;
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < kInLine + kTooMany; ++i) {
+    client.Handshake({}, kTimeout, [&](const absl::StatusOr<v1::HandshakeResponse>& answer) {
+      if (answer.ok()) {
+        ++accepted;
+      } else {
+        EXPECT_THAT(answer, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("wait for")));
+        if (++refused == kTooMany) {
+          EXPECT_EQ(slow.begun, 2);
+          slow.proceed.count_down();
+        }
+      }
+      ended.count_down();
+    });
+  }
+  ended.wait();
+  EXPECT_EQ(accepted, kInLine);
+  EXPECT_EQ(refused, kTooMany);
+  EXPECT_EQ(host.metrics().handshakes[Outcome::kOverload].Value(), kTooMany);
+}
+
+TEST(WorkerHostTest, AHandshakeThatIsGivenUpInLineIsNotTried) {
+  SlowHandshakes slow;
+  WorkerHost host(AnyPort(), "decode");
+  ASSERT_THAT(host.Start(slow.Role()), IsOk());
+  const WorkerControlClient client(host.self().address());
+  std::latch ended(2);
+  slow.Fill(client, &ended);
+  EXPECT_THAT(client.Handshake({}, std::chrono::milliseconds(50)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the worker hears of it
+  slow.proceed.count_down();
+  ended.wait();
+  host.Shutdown(kTimeout);  // waits for those in line
+  EXPECT_EQ(slow.begun, 2);
 }
 
 TEST(WorkerHostTest, DrainTellsTheRoleAndIsSeenByOthers) {
