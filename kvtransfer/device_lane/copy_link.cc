@@ -87,10 +87,12 @@ class CopyReceiver final : public DeviceLink {
     Placed placed;
     const bool fits = Unpack(bytes, &placed) && placed.offset <= peer_.size() &&
                       placed.bytes <= peer_.size() - placed.offset;
-    if (!fits || placed.number <= started_ || !placed_.try_emplace(placed.number, placed).second) {
+    const bool expected =
+        placed.number > started_ && placed.number - started_ <= kMaxGroupsInFlight;
+    if (!fits || !expected || !placed_.try_emplace(placed.number, placed).second) {
       broken_ = absl::UnavailableError(
           absl::StrCat("group ", placed.number, " of ", placed.bytes, " bytes at ", placed.offset,
-                       " lies outside of the peer's memory or is sent twice"));
+                       " lies outside of the peer's memory, is sent twice or too early"));
       return;
     }
     StartReady();

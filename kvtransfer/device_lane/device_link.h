@@ -19,6 +19,9 @@ namespace baton::kvtransfer {
 inline constexpr size_t kMinGroupBytes = size_t{16} << 20;  // below, the links are not filled
 inline constexpr size_t kMaxGroupBytes = size_t{32} << 20;
 
+// Of one lane, each from its offer until it is declined or has run at the sending end.
+inline constexpr size_t kMaxGroupsInFlight = 8;
+
 // One end of a link between two processes, in one direction, used by one thread. Groups have no
 // names on the device: the n-th Send of one end meets the n-th Receive of the other, and when the
 // two differ neither ever ends. Nothing here blocks.

@@ -22,11 +22,18 @@
 // strictly in the order of the numbers, each number only when all before it are decided. That is
 // the whole of the ordering rule, and what a device link demands: it matches groups by order alone.
 //
+// Both ends keep to bounds, so that what either has to remember of the other is bounded too: at
+// most kMaxGroupsInFlight groups are in flight, and a link that does not exist yet is told at most
+// kMaxEarlyLinks things. Who exceeds them, or decides or answers what there is not, loses the
+// generation.
+//
 // A fault ends a generation on both sides: the link is aborted, all its groups fail, numbers start
 // again at 1 over a new link once both have said Reset with the same generation. Messages of other
 // generations are dropped, but for a newer one, which says that the peer has left this one.
 
 namespace baton::kvtransfer {
+
+inline constexpr size_t kMaxEarlyLinks = 4;
 
 struct LaneOffer {
   uint64_t post = 0;

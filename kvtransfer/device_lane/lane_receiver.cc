@@ -39,6 +39,7 @@ void LaneReceiver::OnMessage(const LaneMessage& message) {
 }
 
 void LaneReceiver::Handle(const LaneOffer& offer) {
+  if (offers_.size() == kMaxGroupsInFlight) return Reset(generation_ + 1);
   offers_.push_back(offer);
   GrantWaiting();
 }
@@ -81,8 +82,10 @@ void LaneReceiver::Handle(const LaneDecline& decline) {
 void LaneReceiver::Handle(const LaneLink& message) {
   if (link_ != nullptr) {
     link_->OnMessage(message.bytes);
-  } else {
+  } else if (early_.size() < kMaxEarlyLinks) {
     early_.push_back(message.bytes);
+  } else {
+    Reset(generation_ + 1);
   }
 }
 

@@ -16,11 +16,18 @@ LaneSender::LaneSender(const LaneOptions& options, DeviceLinkFactory factory,
 void LaneSender::Post(uint64_t post, std::span<const std::byte> staging) {
   const bool added = posts_.try_emplace(post, Outstanding{.staging = staging}).second;
   BATON_CHECK(added) << "post " << post << " is outstanding";
-  if (link_ != nullptr) Offer(post);
+  unoffered_.push_back(post);
+  OfferWaiting();
 }
 
-void LaneSender::Offer(uint64_t post) {
-  Say(LaneOffer{.post = post, .bytes = posts_.at(post).staging.size()});
+void LaneSender::OfferWaiting() {
+  while (link_ != nullptr && !unoffered_.empty() &&
+         offered_ - declined_ - done_ < kMaxGroupsInFlight) {
+    const uint64_t post = unoffered_.front();
+    unoffered_.pop_front();
+    ++offered_;
+    Say(LaneOffer{.post = post, .bytes = posts_.at(post).staging.size()});
+  }
 }
 
 void LaneSender::Cancel(uint64_t post) {
@@ -28,6 +35,7 @@ void LaneSender::Cancel(uint64_t post) {
   if (it == posts_.end() || it->second.cancelled) return;
   if (!it->second.committed || it->second.ran) {
     std::erase_if(post_of_, [post](const auto& number) { return number.second == post; });
+    std::erase(unoffered_, post);
     Complete(post, {.status = absl::CancelledError("cancelled")});
     return;
   }
@@ -49,6 +57,11 @@ void LaneSender::OnMessage(const LaneMessage& message) {
 }
 
 void LaneSender::Handle(const LaneGrant& grant) {
+  if (grant.sequence > offered_) {
+    return Reset(generation_ + 1, absl::UnavailableError(absl::StrCat(
+                                      "number ", grant.sequence, " was granted, but only ",
+                                      offered_, " groups were offered")));
+  }
   const auto it = posts_.find(grant.post);
   const bool wanted = it != posts_.end() && !it->second.committed;
   const bool first =
@@ -65,6 +78,8 @@ void LaneSender::Handle(const LaneGrant& grant) {
     Say(LaneCommit{grant.sequence});
   } else {
     Say(LaneDecline{grant.sequence});
+    ++declined_;
+    OfferWaiting();
   }
   IssueReady();
 }
@@ -97,8 +112,10 @@ void LaneSender::Handle(const LaneAnswer& answer) {
 void LaneSender::Handle(const LaneLink& message) {
   if (link_ != nullptr) {
     link_->OnMessage(message.bytes);
-  } else {
+  } else if (early_.size() < kMaxEarlyLinks) {
     early_.push_back(message.bytes);
+  } else {
+    Reset(generation_ + 1, absl::UnavailableError("the peer says too much to a link to come"));
   }
 }
 
@@ -129,6 +146,7 @@ std::vector<Completion> LaneSender::Poll() {
     break;
   }
   if (link_ == nullptr) StartIfBothReset();
+  OfferWaiting();
   return std::exchange(completions_, {});
 }
 
@@ -139,7 +157,8 @@ void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
   issued_.clear();
   unanswered_.clear();
   early_.clear();
-  done_ = 0;
+  unoffered_.clear();
+  offered_ = declined_ = done_ = 0;
   std::vector<std::pair<uint64_t, bool>> failed;
   for (const auto& [post, outstanding] : posts_) failed.emplace_back(post, outstanding.cancelled);
   for (const auto& [post, cancelled] : failed) {
@@ -157,7 +176,7 @@ void LaneSender::StartIfBothReset() {
   if (!link.ok()) return;  // again at the next Poll
   link_ = *std::move(link);
   for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
-  for (const auto& [post, outstanding] : posts_) Offer(post);
+  OfferWaiting();
 }
 
 void LaneSender::Close(absl::Status why) { Reset(generation_ + 1, why); }

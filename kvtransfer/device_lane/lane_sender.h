@@ -64,7 +64,7 @@ class LaneSender {
   void CountDone();
   void Reset(uint64_t generation, const absl::Status& why);
   void StartIfBothReset();
-  void Offer(uint64_t post);
+  void OfferWaiting();
   void Complete(uint64_t post, Completion completion);
   template <typename Body>
   void Say(Body body) {
@@ -77,14 +77,17 @@ class LaneSender {
   const Clock& clock_;
 
   uint64_t generation_ = 1;
-  bool peer_reset_ = false;               // it is in this generation too
-  std::vector<std::string> early_;        // said to a link that is not there yet
-  std::unique_ptr<DeviceLink> link_;      // null while a generation begins
+  bool peer_reset_ = false;           // it is in this generation too
+  std::vector<std::string> early_;    // said to a link that is not there yet
+  std::unique_ptr<DeviceLink> link_;  // null while a generation begins
+  std::deque<uint64_t> unoffered_;    // posts
+  uint64_t offered_ = 0;              // groups of this generation, as the two below
+  uint64_t declined_ = 0;
+  uint64_t done_ = 0;
   IssueOrder<uint64_t> order_;            // of posts
   std::map<uint64_t, uint64_t> post_of_;  // by number, committed and not answered
   std::deque<uint64_t> issued_;           // numbers, not done
   std::set<uint64_t> unanswered_;         // numbers, issued, of cancelled posts too
-  uint64_t done_ = 0;                     // groups of this link
   std::map<uint64_t, Outstanding> posts_;
   std::vector<Completion> completions_;
 };

@@ -27,11 +27,14 @@ namespace {
 // How soon a group that has arrived is noticed, and how soon a deadline.
 constexpr timespec kBusyWait{0, 20'000};
 constexpr timespec kIdleWait{0, 50'000'000};
+// A sender says Hello as soon as it is connected.
+constexpr std::chrono::seconds kHelloPatience{1};
 
 struct Connection {
   explicit Connection(std::unique_ptr<LaneChannel> opened) : channel(std::move(opened)) {}
 
   const std::unique_ptr<LaneChannel> channel;
+  const Clock::TimePoint opened = Clock::Real().Now();
   std::unique_ptr<LaneReceiver> lane;  // null before Hello
   absl::Status broken;
 };
@@ -47,23 +50,27 @@ std::vector<std::span<std::byte>> Split(std::span<std::byte> memory, size_t byte
 }  // namespace
 
 struct LaneService::Impl {
-  Impl(Fabric* from, Receiver* to, shm::Fd socket, StagingMemory staging_memory, size_t group_bytes)
-      : fabric(*from),
+  Impl(Fabric* from, Receiver* to, shm::Fd socket, StagingMemory staging_memory,
+       const LaneServiceOptions& with)
+      : options(with),
+        fabric(*from),
         receiver(*to),
         listener(std::move(socket)),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         memory(std::move(staging_memory)),
-        staging(Split(memory.bytes, group_bytes)),
+        staging(Split(memory.bytes, options.group_bytes)),
         thread([this] { Serve(); }) {}
 
   void Serve();
   void Wake();
   void TakeNew(bool knocked);
+  void Take(std::unique_ptr<LaneChannel> channel);
   // What the sender has said. An error ends the connection.
   absl::Status ReadFrom(Connection& connection);
   absl::Status OnHello(Connection& connection, const LaneHello& hello);
   FrameVerdict OnGroup(std::span<const std::byte> group, std::string* detail);
 
+  const LaneServiceOptions options;
   Fabric& fabric;
   Receiver& receiver;
   const shm::Fd listener;
@@ -109,13 +116,22 @@ void LaneService::Impl::Serve() {
 
 void LaneService::Impl::TakeNew(bool knocked) {
   if (shm::Fd socket = knocked ? shm::Accept(listener) : shm::Fd(); socket.valid()) {
-    connections.emplace_back(MakeUnixLane(std::move(socket)));
+    Take(MakeUnixLane(std::move(socket)));
   }
   MutexLock lock(mutex);
   for (std::unique_ptr<LaneChannel>& channel : std::exchange(added, {})) {
     channel->SetWakeup([this] { Wake(); });
-    connections.emplace_back(std::move(channel));
+    Take(std::move(channel));
     Wake();  // it may have said something before
+  }
+}
+
+void LaneService::Impl::Take(std::unique_ptr<LaneChannel> channel) {
+  if (connections.size() < options.connections) {
+    connections.emplace_back(std::move(channel));
+  } else {
+    spdlog::warn("{}: a sender is refused: there are {} already", fabric.name(),
+                 connections.size());
   }
 }
 
@@ -128,7 +144,7 @@ absl::Status LaneService::Impl::ReadFrom(Connection& connection) {
   while (true) {
     auto message = connection.channel->Receive();
     if (!message.ok()) return message.status();
-    if (!message->has_value()) return absl::OkStatus();
+    if (!message->has_value()) break;
     if (const auto* hello = std::get_if<LaneHello>(&**message)) {
       if (absl::Status status = OnHello(connection, *hello); !status.ok()) return status;
     } else if (connection.lane != nullptr) {
@@ -137,6 +153,9 @@ absl::Status LaneService::Impl::ReadFrom(Connection& connection) {
       return absl::InvalidArgumentError("a message came before Hello");
     }
   }
+  const bool late = Clock::Real().Now() - connection.opened > kHelloPatience;
+  if (connection.lane == nullptr && late) return absl::DeadlineExceededError("no Hello came");
+  return absl::OkStatus();
 }
 
 absl::Status LaneService::Impl::OnHello(Connection& connection, const LaneHello& hello) {
@@ -174,8 +193,8 @@ absl::StatusOr<std::unique_ptr<LaneService>> LaneService::Start(Fabric* fabric, 
                                                                 const LaneServiceOptions& options) {
   absl::StatusOr<StagingMemory> memory = fabric->Allocate(options.groups * options.group_bytes);
   if (!memory.ok()) return memory.status();
-  auto impl = std::make_unique<Impl>(fabric, receiver, std::move(listener), *std::move(memory),
-                                     options.group_bytes);
+  auto impl =
+      std::make_unique<Impl>(fabric, receiver, std::move(listener), *std::move(memory), options);
   return std::unique_ptr<LaneService>(new LaneService(std::move(impl)));
 }
 
@@ -188,7 +207,8 @@ LaneService::~LaneService() {
 void LaneService::Add(std::unique_ptr<LaneChannel> channel) {
   {
     MutexLock lock(impl_->mutex);
-    impl_->added.push_back(std::move(channel));
+    const bool room = impl_->added.size() < impl_->options.connections;
+    if (room) impl_->added.push_back(std::move(channel));
   }
   impl_->Wake();
 }

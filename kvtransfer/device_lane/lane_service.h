@@ -14,11 +14,14 @@ namespace baton::kvtransfer {
 struct LaneServiceOptions {
   size_t group_bytes = size_t{32} << 20;  // as the senders'
   size_t groups = 8;                      // staging memory, over all senders
+  // Further ones are closed at once. NCCL takes up to 100 MB of device memory for each.
+  size_t connections = 32;
 };
 
 // Role: the receiving end of every device transport: takes channels, has a lane for each, hands
 // what has landed in staging memory to the receiver. Why: as lane_transport.h. Threading: a thread
-// of its own does all of it, senders in turn.
+// of its own does all of it, senders in turn. A connection whose Hello does not come within a
+// second is closed.
 class LaneService {
  public:
   // `fabric` and `receiver` outlive the service. It takes the connections that come to `listener`
@@ -29,7 +32,7 @@ class LaneService {
   // Waits for the frame that is being written; senders see the end of their connections.
   ~LaneService();
 
-  // Takes a channel that was opened elsewhere. Thread-safe.
+  // Takes a channel that was opened elsewhere, or closes it. Thread-safe.
   void Add(std::unique_ptr<LaneChannel> channel);
 
   // As of now; for tests.

@@ -175,6 +175,64 @@ TEST_F(LaneTest, APeerThatBreaksTheProtocolLosesItsGeneration) {
   EXPECT_THAT(Ends(), ElementsAre(std::pair(1, kUnavailable)));
 }
 
+// --- bounds, which the sender keeps and the receiver insists on
+
+TEST_F(LaneTest, MorePostsThanMayBeInFlightAreOfferedInTurn) {
+  constexpr uint64_t kPosts = 3 * kMaxGroupsInFlight;
+  Deliver();
+  for (uint64_t post = 1; post <= kPosts; ++post) Post(post);
+  EXPECT_EQ(to_decode_.size(), kMaxGroupsInFlight);
+  std::vector<std::pair<uint64_t, absl::StatusCode>> ends;
+  for (int i = 0; i < 1000 && ends.size() < kPosts; ++i) {
+    Deliver();
+    device_.Step();
+    for (const auto& end : Ends()) ends.push_back(end);
+  }
+  ASSERT_EQ(ends.size(), kPosts);
+  for (const auto& [post, code] : ends) EXPECT_EQ(code, kOk) << post;
+  EXPECT_EQ(sender_.generation(), 1u);
+}
+
+TEST_F(LaneTest, CancelledPostsThatWaitForMemoryDoNotPileUpAtTheReceiver) {
+  Deliver();
+  const auto first = staging_.Take();
+  const auto second = staging_.Take();
+  for (uint64_t post = 1; post <= 100; ++post) {
+    Post(post);
+    Deliver();
+    sender_.Cancel(post);
+  }
+  EXPECT_EQ(receiver_.waiting_offers(), kMaxGroupsInFlight);
+  Post(101);
+  staging_.Return(*first);
+  staging_.Return(*second);
+  EXPECT_THAT(Ends(), ::testing::SizeIs(100));
+  EXPECT_TRUE(device_.Step());
+  EXPECT_THAT(Ends(), ElementsAre(std::pair(101, kOk)));
+  EXPECT_EQ(sender_.generation(), 1u);
+}
+
+TEST_F(LaneTest, MoreOffersThanMayBeInFlightEndTheGeneration) {
+  receiver_.OnMessage({.generation = 1, .body = LaneReset{}});
+  for (uint64_t post = 1; post <= memory_.size() + kMaxGroupsInFlight; ++post) {
+    receiver_.OnMessage({.generation = 1, .body = LaneOffer{.post = post, .bytes = 32}});
+  }
+  EXPECT_EQ(receiver_.generation(), 1u);
+  receiver_.OnMessage({.generation = 1, .body = LaneOffer{.post = 99, .bytes = 32}});
+  EXPECT_EQ(receiver_.generation(), 2u);
+  EXPECT_EQ(receiver_.waiting_offers(), 0u);
+  EXPECT_EQ(staging_.free(), memory_.size());
+}
+
+TEST_F(LaneTest, TooMuchForALinkThatIsNotThereEndsTheGenerationOfTheReceiver) {
+  for (size_t i = 0; i < kMaxEarlyLinks; ++i) {
+    receiver_.OnMessage({.generation = 1, .body = LaneLink{"early"}});
+  }
+  EXPECT_EQ(receiver_.generation(), 1u);
+  receiver_.OnMessage({.generation = 1, .body = LaneLink{"too much"}});
+  EXPECT_EQ(receiver_.generation(), 2u);
+}
+
 // --- hostile receivers
 
 class HostileLaneReceiver : public ::testing::Test {
@@ -249,6 +307,23 @@ TEST_F(HostileLaneReceiver, ACancelledGroupIsAnsweredOnce) {
   EXPECT_EQ(sender_.generation(), 1u);
   Say(LaneAnswer{.sequence = 1});
   ExpectReset("number 1 was answered twice");
+}
+
+TEST_F(HostileLaneReceiver, ANumberBeyondWhatWasOfferedEndsTheGeneration) {
+  Say(LaneGrant{.post = 77, .sequence = 3});
+  EXPECT_EQ(sender_.generation(), 1u);
+  Say(LaneGrant{.post = 77, .sequence = 4});
+  ExpectReset("number 4 was granted");
+}
+
+TEST_F(HostileLaneReceiver, TooMuchForALinkThatIsNotThereEndsTheGeneration) {
+  sender_.OnMessage({.generation = 2, .body = LaneLink{"early"}});
+  for (size_t i = 1; i < kMaxEarlyLinks; ++i) {
+    sender_.OnMessage({.generation = 2, .body = LaneLink{"early"}});
+  }
+  EXPECT_EQ(sender_.generation(), 2u);
+  sender_.OnMessage({.generation = 2, .body = LaneLink{"too much"}});
+  EXPECT_EQ(sender_.generation(), 3u);
 }
 
 TEST(FakeDeviceTest, HangsWhenGroupsAreIssuedOutOfOrder) {
