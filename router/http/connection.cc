@@ -59,6 +59,14 @@ Refusal RefusalOf(const error_code& error, const HttpServerOptions& options) {
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
+HttpRequest RequestOf(const http::request_header<>& head) {
+  const bool head_only = head.method() == http::verb::head;
+  return {.method = head_only ? "GET" : std::string(View(head.method_string())),
+          .path = PathOf(head.target()),
+          .content_type = std::string(View(head[http::field::content_type])),
+          .authorization = std::string(View(head[http::field::authorization]))};
+}
+
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext* context)
@@ -120,7 +128,7 @@ void Connection::Close() {
 
 asio::awaitable<void> Connection::RunRefused() {
   idle_ = false;
-  co_await RefuseAndDrain(503, "too many connections");
+  co_await RefuseAndDrain(context_->handler->Refuse(503, "too many connections"));
   Close();
 }
 
@@ -143,11 +151,21 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   Arm(options.header_timeout);
   co_await http::async_read_header(socket_, buffer_, parser, Into(error));
   const bool in_body = !error;
-  head_only_ = !error && parser.get().method() == http::verb::head;
-  if (const std::optional<Refusal> refusal = error ? std::nullopt : RefuseHead(parser.get())) {
-    Disarm();
-    co_await RefuseAndDrain(refusal->status, refusal->message);
-    co_return std::nullopt;
+  Received received;
+  if (!error) {
+    head_only_ = parser.get().method() == http::verb::head;
+    received.request = RequestOf(parser.get());
+    std::optional<HttpResponse> refused;
+    if (const std::optional<Refusal> refusal = RefuseHead(parser.get())) {
+      refused = context_->handler->Refuse(refusal->status, refusal->message);
+    } else {
+      refused = context_->handler->RefuseHead(received.request);
+    }
+    if (refused) {
+      Disarm();
+      co_await RefuseAndDrain(*std::move(refused));
+      co_return std::nullopt;
+    }
   }
   BodyBudget::Share share(&context_->bodies);
   bool room = true;
@@ -167,7 +185,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   if (!room) {
     parser.get().body() = std::string();
     share = BodyBudget::Share();
-    co_await RefuseAndDrain(503, "too many requests are being received");
+    co_await RefuseAndDrain(context_->handler->Refuse(503, "too many requests are being received"));
     co_return std::nullopt;
   }
   if (error) {
@@ -175,20 +193,17 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
         timed_out_ ? Refusal{408, absl::StrCat("the request ", in_body ? "body" : "headers",
                                                " did not arrive in time")}
                    : RefusalOf(error, options);
-    if (refusal.status != 0) co_await RefuseAndDrain(refusal.status, refusal.message);
+    if (refusal.status != 0) {
+      co_await RefuseAndDrain(context_->handler->Refuse(refusal.status, refusal.message));
+    }
     co_return std::nullopt;
   }
 
   http::request<http::string_body> message = parser.release();
-  Received received;
   received.keep_alive = message.keep_alive();
   received.chunked_allowed = message.version() >= 11;
-  received.request = {.method = head_only_ ? "GET" : std::string(View(message.method_string())),
-                      .path = PathOf(message.target()),
-                      .content_type = std::string(View(message[http::field::content_type])),
-                      .authorization = std::string(View(message[http::field::authorization])),
-                      .body = std::move(message.body()),
-                      .body_share = std::move(share)};
+  received.request.body = std::move(message.body());
+  received.request.body_share = std::move(share);
   co_return received;
 }
 
@@ -301,8 +316,7 @@ asio::awaitable<bool> Connection::WriteRaw(std::string bytes) {
   co_return !error;
 }
 
-asio::awaitable<void> Connection::RefuseAndDrain(int status, std::string message) {
-  const HttpResponse response = context_->handler->Refuse(status, message);
+asio::awaitable<void> Connection::RefuseAndDrain(HttpResponse response) {
   if (!co_await WriteWhole(response, /*keep_alive=*/false)) co_return;
   error_code error;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);

@@ -60,7 +60,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> WriteWhole(const HttpResponse& response, bool keep_alive);
   boost::asio::awaitable<bool> WriteHead(const HttpResponse& head, bool chunked, bool keep_alive);
   boost::asio::awaitable<bool> WriteRaw(std::string bytes);
-  boost::asio::awaitable<void> RefuseAndDrain(int status, std::string message);
+  boost::asio::awaitable<void> RefuseAndDrain(HttpResponse response);
   boost::asio::awaitable<void> Watch(std::shared_ptr<Exchange> exchange);
 
   // From now on what the socket waits for is cancelled after `time`, until the next Arm or Disarm.

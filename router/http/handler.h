@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,11 @@ class HttpReply {
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
+
+  // The answer to a request that is refused by its head (`head` has no body yet), before the client
+  // is asked for the body and before memory is held for it; nullopt: it is read, and Handle
+  // follows. Called on a thread that serves connections: must not take long.
+  virtual std::optional<HttpResponse> RefuseHead(const HttpRequest&) { return std::nullopt; }
 
   // Called on a thread of the server's pool; may take CPU time, must not wait. The reply must be
   // completed sooner or later, on any thread.

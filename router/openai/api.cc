@@ -138,18 +138,20 @@ HttpResponse OpenAiApi::Refuse(int status, const std::string& message) {
                         .retry_after = status == 503});
 }
 
+std::optional<HttpResponse> OpenAiApi::RefuseHead(const HttpRequest& head) {
+  const bool open = keys_ == nullptr || !absl::StartsWith(head.path, kApiPrefix);
+  if (open || keys_->Accepts(head.authorization)) return std::nullopt;
+  HttpResponse response = ErrorResponse({.http_status = 401,
+                                         .message = "the Authorization header holds no valid key",
+                                         .code = "invalid_api_key"});
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  metrics_->CountRequest(GeneratingEndpoint(head.path).value_or(Endpoint::kOther),
+                         OutcomeOfHttp(401));
+  return response;
+}
+
 void OpenAiApi::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   const std::optional<Endpoint> generating = GeneratingEndpoint(request.path);
-  const bool open = keys_ == nullptr || !absl::StartsWith(request.path, kApiPrefix);
-  if (!open && !keys_->Accepts(request.authorization)) {
-    HttpResponse response = ErrorResponse({.http_status = 401,
-                                           .message = "the Authorization header holds no valid key",
-                                           .code = "invalid_api_key"});
-    response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    metrics_->CountRequest(generating.value_or(Endpoint::kOther), OutcomeOfHttp(401));
-    reply->Respond(std::move(response));
-    return;
-  }
   if (generating && request.method == "POST") {
     Generate(request, std::move(reply), *generating);
     return;

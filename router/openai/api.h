@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "router/access/api_keys.h"
@@ -18,6 +19,8 @@ class OpenAiApi final : public HttpHandler {
   // Without `keys` everybody may ask.
   OpenAiApi(GenerationService* service, RouterMetrics* metrics, const ApiKeys* keys);
 
+  // 401 to whoever shows no key, where keys are asked for.
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
   HttpResponse Refuse(int status, const std::string& message) override;
 

@@ -40,6 +40,10 @@ class TestHandler final : public HttpHandler {
     changed_.NotifyAll();
   }
 
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) override {
+    if (head.path != "/closed") return std::nullopt;
+    return HttpResponse{.status = 401, .body = head.authorization};
+  }
   HttpResponse Refuse(int status, const std::string& message) override {
     return {.status = status, .body = message};
   }
@@ -481,6 +485,21 @@ TEST_F(HttpServerTest, TellsAClientThatWaitsForItToSendTheBody) {
   EXPECT_EQ(client.ReadHead().status, 100);
   client.Send("body");
   EXPECT_EQ(client.Read().body, "POST /echo body");
+}
+
+// Nobody who may not ask can have memory held for a body.
+TEST_F(HttpServerTest, WhatTheHandlerRefusesByItsHeadIsNotRead) {
+  Start({.max_buffered_bytes = 1000});
+  HttpClient polite(port()), rude(port());
+  const std::string head = "POST /closed HTTP/1.1\r\nHost: x\r\nAuthorization: me\r\n";
+  polite.Send(head + "Content-Length: 2000\r\nExpect: 100-continue\r\n\r\n");
+  rude.Send(head + "Content-Length: 2000\r\n\r\n" + std::string(1999, 'x'));
+  for (HttpClient* client : {&polite, &rude}) {
+    const HttpClient::Response response = client->Read();
+    EXPECT_EQ(response.status, 401) << "not 100, and no 503 for want of room";
+    EXPECT_EQ(response.body, "me");
+    EXPECT_EQ(response.headers.at("connection"), "close");
+  }
 }
 
 TEST_F(HttpServerTest, ShutdownClosesIdleConnectionsAndWaitsForAnswersUnderWay) {

@@ -254,6 +254,10 @@ TEST_F(HttpFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
     EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
     EXPECT_EQ(ErrorOf(refused).at("code"), "invalid_api_key");
   }
+  HttpClient silent(router_->ports().http);
+  silent.Send(
+      absl::StrCat("POST ", kChatPath, " HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"));
+  EXPECT_EQ(silent.Read().status, 401) << "before the body";
   EXPECT_EQ(Get("/v1/models").status, 401);
   EXPECT_EQ(Get("/health").status, 200);
   EXPECT_EQ(ask("Authorization: Bearer sk-0123456789abcdef\r\n").status, 200);
