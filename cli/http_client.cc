@@ -141,6 +141,9 @@ absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::str
   http::request<http::string_body> request(method, target, 11);
   request.set(http::field::host, absl::StrCat(base.host, ":", base.port));
   request.set(http::field::user_agent, absl::StrCat("baton/", std::string(Version())));
+  if (!options.authorization.empty()) {
+    request.set(http::field::authorization, options.authorization);
+  }
   if (method == http::verb::post) request.set(http::field::content_type, "application/json");
   request.body() = std::move(body);
   request.prepare_payload();

@@ -30,6 +30,7 @@ struct HttpOptions {
   std::chrono::nanoseconds silence_timeout = std::chrono::minutes(10);
   // Asked twenty times a second while a call waits: true ends it as CANCELLED.
   std::function<bool()> cancelled = nullptr;
+  std::string authorization = {};  // the header of that name, if not empty: see api_key.h
 };
 
 struct HttpResponse {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/api_key.h"
 #include "cli/bench/replay.h"
 #include "cli/bench/report.h"
 #include "cli/bench/workload.h"
@@ -30,6 +31,7 @@ namespace fs = std::filesystem;
 struct BenchOptions {
   std::string url = "http://localhost:8000";
   std::string model;  // empty: what the server serves
+  std::string api_key_file;
 
   std::vector<double> rates;
   std::vector<int> concurrencies;
@@ -160,9 +162,11 @@ absl::StatusOr<ReplayOptions> ReplayOf(const BenchOptions& options) {
   absl::StatusOr<Url> url = ParseUrl(options.url);
   if (!url.ok()) return UsageError(absl::StrCat("--url: ", url.status().message()));
   ReplayOptions replay{.url = *std::move(url)};
+  BATON_ASSIGN_OR_RETURN(replay.authorization, Authorization(options.api_key_file));
   replay.model = options.model;
   if (replay.model.empty()) {
-    HttpClient client(replay.url, {.cancelled = Interrupts::Pending});
+    HttpClient client(replay.url,
+                      {.cancelled = Interrupts::Pending, .authorization = replay.authorization});
     BATON_ASSIGN_OR_RETURN(replay.model, ServedModel(client));
   }
   replay.speed = options.speed;
@@ -327,6 +331,7 @@ Command AddBench(CLI::App& app) {
       "tokens of exact length.");
   AddOption(command, "--url", options->url, "of the router");
   command->add_option("--model", options->model, "by default the one that is served");
+  AddApiKeyFile(command, options->api_key_file);
   AddLoadOptions(command, *options);
   AddWorkloadOptions(command, *options);
   AddOption(command, "--warmup", options->warmup, "requests before that are not measured")

@@ -36,7 +36,8 @@ class Run {
   }
   HttpClient Client() const {
     return HttpClient(options_.url, {.silence_timeout = options_.silence_timeout,
-                                     .cancelled = Interrupts::Pending});
+                                     .cancelled = Interrupts::Pending,
+                                     .authorization = options_.authorization});
   }
 
   void Send(HttpClient& client, size_t index, double due) {

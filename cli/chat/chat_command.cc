@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "cli/api_key.h"
 #include "cli/chat/line_reader.h"
 #include "cli/command.h"
 #include "cli/generation.h"
@@ -27,6 +28,7 @@ using Json = nlohmann::json;
 struct ChatOptions {
   std::string url = "http://localhost:8000";
   std::string model;  // empty: what the server serves
+  std::string api_key_file;
   std::string system;
   std::optional<double> temperature;
   std::optional<int> max_tokens;
@@ -226,7 +228,9 @@ absl::Status Run(const ChatOptions& options) {
   absl::StatusOr<Url> url = ParseUrl(options.url);
   if (!url.ok()) return UsageError(absl::StrCat("--url: ", url.status().message()));
   const Interrupts interrupts({SIGINT});
-  HttpClient client(*std::move(url), {.cancelled = Interrupts::Pending});
+  BATON_ASSIGN_OR_RETURN(std::string authorization, Authorization(options.api_key_file));
+  HttpClient client(*std::move(url),
+                    {.cancelled = Interrupts::Pending, .authorization = std::move(authorization)});
   std::string model = options.model;
   if (model.empty()) {
     BATON_ASSIGN_OR_RETURN(model, ServedModel(client));
@@ -244,6 +248,7 @@ Command AddChat(CLI::App& app) {
       "come out.");
   AddOption(command, "--url", options->url, "of the router");
   command->add_option("--model", options->model, "by default the one that is served");
+  AddApiKeyFile(command, options->api_key_file);
   command->add_option("--system", options->system, "system prompt");
   command->add_option("--temperature", options->temperature, "by default the model's own")
       ->check(InRange(0.0, 100.0));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "cli/api_key.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -29,6 +30,7 @@ struct NeedleOptions {
   GridOptions grid;
   std::string url;
   std::string model;
+  std::string api_key_file;
   std::string model_dir;
   std::vector<std::string> index;  // each list: one configuration for each value
   std::vector<std::string> numerics;
@@ -213,8 +215,10 @@ class Needles {
       }
       if (!options_.url.empty()) {
         spec.name = options_.url;
-        spec.start = [this] {
-          return EndpointSubject(options_.url, options_.model, {.max_tokens = options_.max_tokens});
+        spec.start = [this]() -> absl::StatusOr<std::unique_ptr<Subject>> {
+          BATON_ASSIGN_OR_RETURN(const std::string key, Authorization(options_.api_key_file));
+          return EndpointSubject(options_.url, options_.model,
+                                 {.max_tokens = options_.max_tokens, .authorization = key});
         };
       } else {
         spec.start = [this, flags = spec.flags] { return StartCluster(flags); };
@@ -335,6 +339,7 @@ Command AddNeedle(CLI::App& app) {
   GridOptions& grid = options->grid;
   command->add_option("--url", options->url, "OpenAI-compatible endpoint to ask");
   command->add_option("--model", options->model, "its model; by default the first it lists");
+  AddApiKeyFile(command, options->api_key_file);
   command->add_option("--model-dir", options->model_dir,
                       "checkpoint: its tokenizer places needles to the token; without --url a "
                       "cluster is started with it");

@@ -102,7 +102,8 @@ class Engine final : public Subject {
 absl::StatusOr<std::unique_ptr<Subject>> EndpointSubject(const std::string& url, std::string model,
                                                          const AskOptions& options) {
   BATON_ASSIGN_OR_RETURN(const Url parsed, ParseUrl(url));
-  HttpClient client(parsed, {.cancelled = Interrupts::Pending});
+  HttpClient client(parsed,
+                    {.cancelled = Interrupts::Pending, .authorization = options.authorization});
   if (model.empty()) {
     BATON_ASSIGN_OR_RETURN(model, ServedModel(client));
   }

@@ -31,6 +31,8 @@ class FakeRouter(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        with self.server.lock:
+            self.server.authorizations.add(self.headers["Authorization"])
         self.answer(200, json.dumps({"data": [{"id": "fake"}]}).encode())
 
     def do_POST(self):
@@ -38,6 +40,7 @@ class FakeRouter(http.server.BaseHTTPRequestHandler):
         with self.server.lock:
             number = len(self.server.bodies)
             self.server.bodies.append(body)
+            self.server.authorizations.add(self.headers["Authorization"])
         fate = self.server.script.get(number)
         if isinstance(fate, int):
             return self.answer(fate, json.dumps({"error": {"message": f"fate {fate}"}}).encode())
@@ -67,6 +70,7 @@ class BenchCommand(unittest.TestCase):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeRouter)
         self.server.lock, self.server.bodies = threading.Lock(), []
         self.server.script, self.server.delay_s = {}, 0.0
+        self.server.authorizations = set()
         self.server.under_way, self.server.most_under_way = 0, 0
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.addCleanup(self.server.server_close)
@@ -117,6 +121,15 @@ class BenchCommand(unittest.TestCase):
         for _ in range(2):
             self.bench("--requests=2", "--input=6", "--output=1", "--warmup=1")
         self.assertEqual(len({tuple(body["prompt"]) for body in self.server.bodies}), 6)
+
+    def test_every_request_shows_the_key(self):
+        self.bench("--requests=2", "--input=2", "--output=1")
+        self.assertEqual(self.server.authorizations, {None})
+        self.server.authorizations.clear()
+        key = self.folder / "key"
+        key.write_text("sk-0123456789abcdef\n")
+        self.bench("--requests=2", "--input=2", "--output=1", f"--api-key-file={key}")
+        self.assertEqual(self.server.authorizations, {"Bearer sk-0123456789abcdef"})
 
     def test_failures_are_counted_by_kind_and_fail_the_run(self):
         self.server.script = {0: 429, 1: 503, 2: 400, 3: 500, 4: "broken"}
