@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/json_dump.h"
 #include "common/status_macros.h"
 
 namespace baton::cli {
@@ -112,10 +113,10 @@ absl::StatusOr<Generation> StreamGeneration(HttpClient& client, absl::string_vie
   const std::string url = absl::StrCat(client.base().ToString(), path);
   StreamReader reader(on_text);
   reader.generation().sent = Generation::Clock::now();
-  BATON_ASSIGN_OR_RETURN(
-      const HttpResponse response,
-      client.StreamJson(path, body.dump(-1, ' ', false, Json::error_handler_t::replace),
-                        [&](absl::string_view data) { return reader.OnData(data); }));
+  BATON_ASSIGN_OR_RETURN(const HttpResponse response,
+                         client.StreamJson(path, Dump(body), [&](absl::string_view data) {
+                           return reader.OnData(data);
+                         }));
   reader.generation().ended = Generation::Clock::now();
   BATON_RETURN_IF_ERROR(StatusOf(response, url));
   absl::StatusOr<Generation> generation = std::move(reader).Finish();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/json_dump.h"
 #include "cli/terminal.h"
 #include "nlohmann/json.hpp"
 
@@ -179,7 +180,7 @@ std::string ReportJson(const BenchReport& report) {
     json["good_requests_per_s"] = report.good_requests_per_s;
     json["good_share"] = report.good_share;
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Dump(json) + "\n";
 }
 
 std::string CsvHeader() {

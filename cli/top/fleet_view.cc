@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/json_dump.h"
 #include "cli/terminal.h"
 #include "nlohmann/json.hpp"
 
@@ -95,7 +96,7 @@ std::string FleetJson(const FleetFigures& fleet) {
                      {"ttft", LatencyJson(router.ttft)},
                      {"itl", LatencyJson(router.itl)},
                      {"workers", std::move(workers)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Dump(json);
 }
 
 }  // namespace baton::cli

@@ -12,6 +12,7 @@
 #include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/json_dump.h"
 #include "cli/terminal.h"
 #include "cli/up/cluster_file.h"
 #include "common/read_file.h"
@@ -147,7 +148,7 @@ class Reporter {
             {"metrics", process.address("metrics")},
             {"log", process.spec().log_path.string()}};
   }
-  static void Emit(const Json& event) { std::cout << event.dump() << std::endl; }
+  static void Emit(const Json& event) { std::cout << Dump(event) << std::endl; }
 
   const bool json_;
   const bool colour_;
