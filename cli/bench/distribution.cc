@@ -10,9 +10,13 @@
 #include "absl/strings/str_split.h"
 
 namespace baton::cli {
+namespace {
+
+constexpr double kLongest = 1 << 24;
+
+}  // namespace
 
 absl::StatusOr<LengthDistribution> LengthDistribution::Parse(absl::string_view text) {
-  constexpr double kLongest = 1 << 24;
   const std::vector<std::string> parts = absl::StrSplit(text, ':');
   const auto number = [&](size_t index, double low, double* value) {
     return index < parts.size() && absl::SimpleAtod(parts[index], value) && *value >= low &&
@@ -48,7 +52,7 @@ int64_t LengthDistribution::Sample(std::mt19937_64& random) const {
   if (kind_ == Kind::kLogNormal) {  // mean of a log-normal: exp(mu + sigma^2 / 2)
     length = std::lognormal_distribution<>(std::log(a_) - b_ * b_ / 2, b_)(random);
   }
-  return std::max<int64_t>(1, std::llround(length));
+  return std::llround(std::clamp(length, 1.0, kLongest));  // the tails have no end
 }
 
 }  // namespace baton::cli

@@ -19,7 +19,7 @@ class LengthDistribution {
   // INVALID_ARGUMENT names the text and what is accepted.
   static absl::StatusOr<LengthDistribution> Parse(absl::string_view text);
 
-  int64_t Sample(std::mt19937_64& random) const;  // at least 1
+  int64_t Sample(std::mt19937_64& random) const;  // from 1 to 2^24
 
  private:
   enum class Kind { kFixed, kUniform, kExponential, kLogNormal };

@@ -11,6 +11,7 @@ namespace baton::cli {
 namespace {
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of one request
+constexpr double kEndOfTime = 0x1p53;             // milliseconds; all before are exact as a double
 
 TraceRequest FromJson(const nlohmann::json& json) {
   TraceRequest request;
@@ -23,7 +24,16 @@ TraceRequest FromJson(const nlohmann::json& json) {
   return request;
 }
 
-bool Sensible(int64_t tokens) { return tokens >= 1 && tokens <= kMaxTokens; }
+bool Sensible(const nlohmann::json& tokens) {
+  const double value = tokens.get<double>();  // which any number can become without overflow
+  return value >= 1 && value <= kMaxTokens;
+}
+
+// NaN is not either.
+bool IsTime(const nlohmann::json& timestamp) {
+  const double value = timestamp.get<double>();
+  return value >= 0 && value < kEndOfTime;
+}
 
 }  // namespace
 
@@ -38,9 +48,11 @@ absl::StatusOr<std::vector<TraceRequest>> ParseTrace(absl::string_view text,
       return absl::InvalidArgumentError(absl::StrCat(source, ":", number, ": ", what));
     };
     try {
-      TraceRequest request = FromJson(nlohmann::json::parse(line));
-      if (!Sensible(request.input_length)) return error("input_length is not from 1 to 2^24");
-      if (!Sensible(request.output_length)) return error("output_length is not from 1 to 2^24");
+      const nlohmann::json json = nlohmann::json::parse(line);
+      if (!IsTime(json.at("timestamp"))) return error("timestamp is not from 0 to 2^53");
+      if (!Sensible(json.at("input_length"))) return error("input_length is not from 1 to 2^24");
+      if (!Sensible(json.at("output_length"))) return error("output_length is not from 1 to 2^24");
+      TraceRequest request = FromJson(json);
       if (!requests.empty() && request.timestamp_ms < requests.back().timestamp_ms) {
         return error("timestamp is earlier than that of the line before");
       }

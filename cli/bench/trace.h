@@ -25,7 +25,8 @@ struct TraceRequest {
 
 // Of JSON lines {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]},
 // timestamps in milliseconds. Unknown members are skipped. INVALID_ARGUMENT names `source`, line
-// and member: lengths are at least 1, and timestamps do not decrease.
+// and member: lengths are from 1 to 2^24, timestamps
+// from 0 to below 2^53, and they do not decrease.
 absl::StatusOr<std::vector<TraceRequest>> ParseTrace(absl::string_view text,
                                                      absl::string_view source);
 

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "cli/bench/distribution.h"
 #include "cli/bench/report.h"
 #include "cli/bench/statistics.h"
@@ -54,6 +55,13 @@ TEST(TraceTest, ErrorsNameFileLineAndMember) {
       ParseTrace(good + "\n" + R"({"timestamp": 4, "input_length": 1, "output_length": 1})", "t"),
       refused("t:2: timestamp is earlier"));
   EXPECT_THAT(ParseTrace("nonsense", "t"), refused("t:1: "));
+  for (const char* time : {"-1", "9007199254740992", "1e300", "1e999", "null"}) {
+    const std::string line =
+        absl::StrCat("{\"timestamp\": ", time, ", \"input_length\": 1, \"output_length\": 1}");
+    EXPECT_THAT(ParseTrace(line, "t"), refused("t:1: ")) << time;
+  }
+  EXPECT_THAT(ParseTrace(R"({"timestamp": 0, "input_length": 1, "output_length": 1e300})", "t"),
+              refused("output_length"));
   EXPECT_THAT(ParseTrace("\n", "t"), refused("no requests"));
 }
 
@@ -64,6 +72,19 @@ TEST(DistributionTest, MeansAreThoseAskedFor) {
     double sum = 0;
     for (int i = 0; i < 20000; ++i) sum += static_cast<double>(lengths.Sample(random));
     EXPECT_NEAR(sum / 20000, 400, 12) << text;
+  }
+}
+
+TEST(DistributionTest, TailsEndWhereLengthsDo) {
+  for (const char* text :
+       {"exponential:16777216", "lognormal:16777216:40", "lognormal:1:10000000"}) {
+    BATON_ASSERT_OK_AND_ASSIGN(const LengthDistribution lengths, LengthDistribution::Parse(text));
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 1000; ++i) {
+      const int64_t length = lengths.Sample(random);
+      ASSERT_GE(length, 1) << text;
+      ASSERT_LE(length, 1 << 24) << text;
+    }
   }
 }
 
