@@ -15,11 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/base/check.h"
 
 namespace baton::cli {
 namespace {
@@ -48,6 +48,28 @@ absl::Status SystemError(absl::string_view doing) {
   _exit(127);
 }
 
+// Both ends are closed with it.
+struct Pipe {
+  int read_end = -1, write_end = -1;
+
+  Pipe() = default;
+  Pipe(const Pipe&) = delete;
+  ~Pipe() {
+    if (read_end >= 0) close(read_end);
+    CloseWriteEnd();
+  }
+  bool Open() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    read_end = ends[0];
+    write_end = ends[1];
+    return true;
+  }
+  void CloseWriteEnd() {
+    if (write_end >= 0) close(std::exchange(write_end, -1));
+  }
+};
+
 // With a null pointer at the end, as exec takes it.
 std::vector<char*> Pointers(std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -75,8 +97,9 @@ std::vector<std::string> Environment(const std::vector<std::string>& changes) {
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
   const int log = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return SystemError(absl::StrCat("log ", spec.log_path.string()));
-  int out[2], failure[2];
-  BATON_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(failure, O_CLOEXEC) == 0);
+  const absl::Cleanup close_log = [log] { close(log); };
+  Pipe out, failure;
+  if (!out.Open() || !failure.Open()) return SystemError(absl::StrCat(spec.name, ": pipe"));
 
   std::vector<std::string> words = {spec.binary.string()};
   words.insert(words.end(), spec.flags.begin(), spec.flags.end());
@@ -87,16 +110,13 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    RunChild(arguments.data(), environment.data(), out[1], log, failure[1], parent);
+    RunChild(arguments.data(), environment.data(), out.write_end, log, failure.write_end, parent);
   }
-  close(log);
-  close(out[1]);
-  close(failure[1]);
-  process->pid_ = pid;
-  process->stdout_ = out[0];
   int error = pid < 0 ? errno : 0;
-  if (pid > 0 && read(failure[0], &error, sizeof(error)) <= 0) error = 0;
-  close(failure[0]);
+  failure.CloseWriteEnd();
+  process->pid_ = pid;
+  process->stdout_ = std::exchange(out.read_end, -1);
+  if (pid > 0 && read(failure.read_end, &error, sizeof(error)) <= 0) error = 0;
   if (error != 0) {
     return absl::UnavailableError(
         absl::StrCat(process->spec_.name, ": cannot start ", words[0], ": ", std::strerror(error)));

@@ -1,0 +1,72 @@
+#include "cli/process.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::cli {
+namespace {
+
+using baton::testing::IsOk;
+using baton::testing::StatusIs;
+using ::testing::HasSubstr;
+
+ProcessSpec Shell(const std::string& script) {
+  return {.name = "shell",
+          .role = "shell",
+          .binary = "/bin/sh",
+          .flags = {"-c", script},
+          .log_path = ::testing::TempDir() + "baton_process_test.log"};
+}
+
+int NextDescriptor() {
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(next);
+  return next;
+}
+
+TEST(ProcessTest, TellsWhereItListensAndHowItEnded) {
+  BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> process,
+                             Process::Start(Shell("echo listening grpc=a:1 metrics=b:2; exit 3")));
+  EXPECT_THAT(process->AwaitAddresses(std::chrono::seconds(10), nullptr), IsOk());
+  EXPECT_EQ(process->address("grpc"), "a:1");
+  EXPECT_EQ(process->address("metrics"), "b:2");
+  EXPECT_EQ(process->address("http"), "");
+  EXPECT_TRUE(process->WaitFor(std::chrono::seconds(10)));
+  EXPECT_EQ(process->HowItEnded(), "exit code 3");
+}
+
+TEST(ProcessTest, AProgramThatIsNotThereIsNamed) {
+  ProcessSpec spec = Shell("");
+  spec.binary = "/nonexistent/baton-shell";
+  EXPECT_THAT(Process::Start(spec),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("/nonexistent/baton-shell")));
+}
+
+// A log and two pipes are five descriptors.
+TEST(ProcessTest, RunningOutOfDescriptorsIsAnErrorAndLeaksNone) {
+  const int next = NextDescriptor();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (int left = 0; left <= 5; ++left) {
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(next + left), .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const absl::Status status = Process::Start(Shell("exit 0")).status();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (left == 5) {
+      EXPECT_THAT(status, IsOk());
+    } else {
+      EXPECT_THAT(status,
+                  StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Too many open files")))
+          << left;
+    }
+    EXPECT_EQ(NextDescriptor(), next) << left;
+  }
+}
+
+}  // namespace
+}  // namespace baton::cli
