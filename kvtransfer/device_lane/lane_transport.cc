@@ -120,7 +120,9 @@ class LaneTransport final : public Transport {
         lane_of_.erase(completion.post);
         done_.push_back(std::move(completion));
       }
-      it = it->second.lane->broken() ? lanes_.erase(it) : std::next(it);
+      // One that broke just now has completions left for the next Poll.
+      const bool over = it->second.lane->broken() && it->second.lane->outstanding() == 0;
+      it = over ? lanes_.erase(it) : std::next(it);
     }
     StartWaiting();
     return std::exchange(done_, {});

@@ -1,5 +1,6 @@
 #include "kvtransfer/device_lane/lane_transport.h"
 
+#include <deque>
 #include <thread>
 
 #include <signal.h>
@@ -211,6 +212,65 @@ TEST(PairedLaneTest, AFaultOfTheCommunicatorFailsWhatIsOnItAndTheNextIsMadeAnew)
   EXPECT_THAT(move(2), AnyOf(IsOk(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("fault"))));
   EXPECT_THAT(move(3), IsOk());
   EXPECT_GE(fabric.made(), 2u);
+}
+
+// A channel whose other end is the test.
+class ScriptedLane final : public LaneChannel {
+ public:
+  struct Script {
+    std::deque<LaneMessage> to_sender;
+    std::vector<LaneMessage> said;
+    bool broken = false;
+  };
+  explicit ScriptedLane(Script& script) : script_(script) {}
+
+  absl::Status Send(const LaneMessage& message) override {
+    if (script_.broken) return absl::UnavailableError("the channel breaks");
+    script_.said.push_back(message);
+    return absl::OkStatus();
+  }
+  Received Receive() override {
+    if (script_.to_sender.empty()) return std::nullopt;
+    const LaneMessage message = script_.to_sender.front();
+    script_.to_sender.pop_front();
+    return message;
+  }
+
+ private:
+  Script& script_;
+};
+
+// What a sender says when its device has moved on may be what finds the channel broken.
+TEST(LaneFaultTest, AChannelThatBreaksWhileTheDeviceIsPolledFailsWhatIsOutstanding) {
+  constexpr uint64_t kPosts = kMaxGroupsInFlight + 1;
+  SharedHostFabric fabric;
+  ScriptedLane::Script script;
+  auto transport = *MakeLaneTransport(
+      &fabric, [&](auto, const auto&, const auto&) -> absl::StatusOr<std::unique_ptr<LaneChannel>> {
+        return std::make_unique<ScriptedLane>(script);
+      });
+  const absl::StatusOr<Region> region = transport->Register(64);
+  ASSERT_THAT(region, IsOk());
+  for (uint64_t post = 1; post <= kPosts; ++post) {
+    transport->Post(
+        {.post = post, .endpoint = "peer", .region = region->id, .frame = region->memory});
+  }
+  script.to_sender = {{1, LaneReset{}}, {1, LaneGrant{.post = 1, .sequence = 1}}};
+  EXPECT_TRUE(transport->Poll().empty());
+  ASSERT_TRUE(std::holds_alternative<LaneLink>(script.said.back().body));  // the group is placed
+  const uint64_t copied = 1;
+  script.to_sender = {
+      {1, LaneLink{std::string(reinterpret_cast<const char*>(&copied), sizeof(copied))}}};
+  script.broken = true;  // there is room for the last offer, which cannot be said
+  std::vector<Completion> ends = transport->Poll();
+  transport->Cancel(kPosts);
+  for (Completion& end : transport->Poll()) ends.push_back(std::move(end));
+  ASSERT_EQ(ends.size(), kPosts);
+  for (const Completion& end : ends) {
+    EXPECT_THAT(end.status, AnyOf(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("breaks")),
+                                  StatusIs(absl::StatusCode::kCancelled)));
+  }
+  transport->Release(region->id);
 }
 
 // --- hostile senders
