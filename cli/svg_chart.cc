@@ -186,7 +186,7 @@ std::string Legend(const std::vector<Series>& series) {
 std::string CellColour(double share) {
   if (!std::isfinite(share)) return "#8b949e";
   const double at = std::clamp(share, 0.0, 1.0);
-  return absl::StrFormat("hsl(%.0f 62%% %.0f%%)", at * 130, 62 - 6 * at);  // red, yellow, green
+  return absl::StrFormat("hsl(%.0f, 62%%, %.0f%%)", at * 130, 62 - 6 * at);  // red, yellow, green
 }
 
 }  // namespace
