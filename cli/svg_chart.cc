@@ -183,10 +183,20 @@ std::string Legend(const std::vector<Series>& series) {
   return body;
 }
 
+// Red, yellow, green. Hexadecimal, since not every renderer of SVG reads other notations.
 std::string CellColour(double share) {
   if (!std::isfinite(share)) return "#8b949e";
-  const double at = std::clamp(share, 0.0, 1.0);
-  return absl::StrFormat("hsl(%.0f, 62%%, %.0f%%)", at * 130, 62 - 6 * at);  // red, yellow, green
+  using Rgb = std::array<double, 3>;
+  constexpr std::array<Rgb, 3> kAnchors = {{{208, 94, 84}, {212, 192, 92}, {98, 184, 108}}};
+  const double at = 2 * std::clamp(share, 0.0, 1.0);
+  const size_t from = at < 1 ? 0 : 1;
+  const double weight = at - static_cast<double>(from);
+  std::string colour = "#";
+  for (size_t i = 0; i < 3; ++i) {
+    const double value = kAnchors[from][i] + weight * (kAnchors[from + 1][i] - kAnchors[from][i]);
+    absl::StrAppendFormat(&colour, "%02x", static_cast<int>(std::lround(value)));
+  }
+  return colour;
 }
 
 }  // namespace
