@@ -11,6 +11,7 @@ bool EventStreamParser::Feed(absl::string_view bytes,
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     absl::StrAppend(&line_, bytes.substr(0, end));
+    if (too_large()) return false;
     if (end == absl::string_view::npos) return true;
     bytes.remove_prefix(end + 1);
 

@@ -32,10 +32,12 @@ constexpr size_t kReadBytes = 16 << 10;
 
 }  // namespace
 
-std::string Url::ToString() const {
+std::string Url::Authority() const {
   const bool ipv6 = absl::StrContains(host, ':');
-  return absl::StrCat("http://", ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port, path);
+  return absl::StrCat(ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port);
 }
+
+std::string Url::ToString() const { return absl::StrCat("http://", Authority(), path); }
 
 absl::StatusOr<Url> ParseUrl(absl::string_view text) {
   absl::string_view rest = text;
@@ -115,7 +117,7 @@ struct HttpClient::Impl {
         BATON_RETURN_IF_ERROR(Connect(url));
       }
       parser.emplace();
-      parser->body_limit(boost::none);
+      parser->body_limit(boost::none);  // a stream may be long; Call counts what it keeps
       parser->header_limit(kMaxHeaderBytes);
       error_code error = Run(options.silence_timeout,
                              [&](auto done) { http::async_write(*stream, request, done); });
@@ -130,6 +132,12 @@ struct HttpClient::Impl {
     }
   }
 
+  absl::Status TooLarge(absl::string_view url, absl::string_view what) {
+    stream.reset();
+    return absl::DataLossError(
+        absl::StrCat(url, ": ", what, " is larger than ", options.max_bytes, " bytes"));
+  }
+
   absl::StatusOr<HttpResponse> Call(http::verb method, absl::string_view path, std::string body,
                                     const OnEvent* on_event);
 };
@@ -139,7 +147,7 @@ absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::str
   const std::string target = absl::StrCat(base.path, path);
   const std::string url = absl::StrCat(Url{base.host, base.port}.ToString(), target);
   http::request<http::string_body> request(method, target, 11);
-  request.set(http::field::host, absl::StrCat(base.host, ":", base.port));
+  request.set(http::field::host, base.Authority());
   request.set(http::field::user_agent, absl::StrCat("baton/", std::string(Version())));
   if (!options.authorization.empty()) {
     request.set(http::field::authorization, options.authorization);
@@ -154,7 +162,7 @@ absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::str
   const bool events =
       on_event != nullptr && response.ok() &&
       absl::StartsWith(std::string(parser->get()[http::field::content_type]), "text/event-stream");
-  EventStreamParser event_parser;
+  EventStreamParser event_parser(options.max_bytes);
   std::string piece(kReadBytes, '\0');
   while (!parser->is_done()) {
     parser->get().body().data = piece.data();
@@ -167,7 +175,9 @@ absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::str
     const absl::string_view bytes(piece.data(), piece.size() - parser->get().body().size);
     if (!events) {
       absl::StrAppend(&response.body, bytes);
+      if (response.body.size() > options.max_bytes) return TooLarge(url, "the answer");
     } else if (!event_parser.Feed(bytes, *on_event)) {
+      if (event_parser.too_large()) return TooLarge(url, "an event");
       stream.reset();
       return response;
     }

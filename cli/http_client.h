@@ -17,7 +17,8 @@ struct Url {
   uint16_t port = 80;
   std::string path = {};  // without a '/' at its end; empty for the root
 
-  std::string ToString() const;  // "http://host:port/path"
+  std::string Authority() const;  // "host:port", "[::1]:port"
+  std::string ToString() const;   // "http://host:port/path"
 };
 
 // Of "http://host[:port][/path]"; "http://" may be left out. INVALID_ARGUMENT names the text; https
@@ -31,6 +32,7 @@ struct HttpOptions {
   // Asked twenty times a second while a call waits: true ends it as CANCELLED.
   std::function<bool()> cancelled = nullptr;
   std::string authorization = {};  // the header of that name, if not empty: see api_key.h
+  size_t max_bytes = 64 << 20;     // of the body of an answer, or of one event of a stream
 };
 
 struct HttpResponse {
@@ -48,7 +50,8 @@ using OnEvent = std::function<bool(absl::string_view data)>;
 // has closed it. One call at a time.
 //
 // Errors name the URL: UNAVAILABLE (not reached, broken off), DEADLINE_EXCEEDED (silence),
-// CANCELLED. An answer of any status is a response, not an error: see StatusOf.
+// CANCELLED, DATA_LOSS (an answer or an event above max_bytes). An answer of any status is a
+// response, not an error: see StatusOf.
 class HttpClient {
  public:
   explicit HttpClient(Url base, HttpOptions options = {});
