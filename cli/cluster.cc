@@ -8,13 +8,12 @@
 #include "absl/strings/str_join.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "cli/files.h"
 #include "cli/http_client.h"
 #include "common/status_macros.h"
 
 namespace baton::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr auto kHealthPoll = std::chrono::milliseconds(50);
 
@@ -23,14 +22,6 @@ bool Has(const std::vector<std::string>& flags, absl::string_view name) {
     if (absl::StartsWith(flag, absl::StrCat("--", name, "="))) return true;
   }
   return false;
-}
-
-// Beside this program; in an unpacked archive programs are in lib/, what starts them in bin/.
-fs::path Binary(const ClusterOptions& options, const std::string& role) {
-  const fs::path folder = options.binaries.empty() ? OwnFolder() : options.binaries;
-  const fs::path beside = folder / absl::StrCat("baton-", role);
-  const fs::path packaged = folder / "../bin" / absl::StrCat("baton-", role);
-  return !fs::exists(beside) && fs::exists(packaged) ? packaged : beside;
 }
 
 // Of flags with the same name the last.
@@ -53,7 +44,7 @@ ProcessSpec Spec(const ClusterOptions& options, const std::string& role, const s
   if (!Has(flags, "model-dir")) flags.push_back(absl::StrCat("--model-dir=", options.model_dir));
   return {.name = name,
           .role = role,
-          .binary = Binary(options, role),
+          .binary = ProgramIn(options.binaries.empty() ? OwnFolder() : options.binaries, role),
           .flags = std::move(flags),
           .log_path = options.log_dir / absl::StrCat(name, ".log")};
 }
@@ -110,11 +101,6 @@ ProcessSpec Again(const Process& process) {
 }
 
 }  // namespace
-
-fs::path OwnFolder() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path();
-}
 
 absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options,
                                                         const std::function<bool()>& cancelled) {

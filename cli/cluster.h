@@ -63,7 +63,4 @@ class Cluster {
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
-// The folder of this program's executable.
-std::filesystem::path OwnFolder();
-
 }  // namespace baton::cli

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "cli/bench/report.h"
 #include "cli/bench/workload.h"
 #include "cli/command.h"
+#include "cli/files.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
@@ -57,14 +57,6 @@ struct BenchOptions {
   bool json = false;
   std::string csv, plots;
 };
-
-absl::Status Write(const fs::path& path, const std::string& content) {
-  std::ofstream file(path, std::ios::binary);
-  file << content;
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path.string()));
-  return absl::OkStatus();
-}
 
 absl::Status Check(const BenchOptions& options) {
   if (!options.rates.empty() && !options.concurrencies.empty()) {
@@ -145,7 +137,7 @@ absl::Status WriteCharts(const fs::path& folder, const Charts& charts) {
   std::error_code error;
   fs::create_directories(folder, error);
   for (const auto& [name, svg] : charts) {
-    BATON_RETURN_IF_ERROR(Write(folder / name, svg));
+    BATON_RETURN_IF_ERROR(WriteFile(folder / name, svg));
   }
   return absl::OkStatus();
 }
@@ -196,7 +188,7 @@ class Bench {
                 << std::flush;
     }
     if (!options_.csv.empty()) {
-      BATON_RETURN_IF_ERROR(Write(options_.csv, CsvHeader() + csv_));
+      BATON_RETURN_IF_ERROR(WriteFile(options_.csv, CsvHeader() + csv_));
     }
     if (!options_.plots.empty() && loads.size() > 1) {
       BATON_RETURN_IF_ERROR(WriteCharts(options_.plots, ReportCharts(reports_)));
@@ -252,7 +244,8 @@ absl::Status Run(const BenchOptions& options) {
   // Before anything is asked of a server: what is wrong with the workload is known now.
   BATON_ASSIGN_OR_RETURN(const std::vector<TraceRequest> requests,
                          Requests(options, loads.front().rate, seed));
-  if (!options.generate_trace.empty()) return Write(options.generate_trace, TraceText(requests));
+  if (!options.generate_trace.empty())
+    return WriteFile(options.generate_trace, TraceText(requests));
 
   const Interrupts interrupts({SIGINT, SIGTERM});
   BATON_ASSIGN_OR_RETURN(ReplayOptions replay, ReplayOf(options));

@@ -15,6 +15,7 @@
 #include "cli/api_key.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
+#include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/needle/output.h"
 #include "cli/needle/runner.h"
@@ -92,22 +93,11 @@ std::string PagesFlag(const GridOptions& grid) {
   return absl::StrCat("--pages=", std::max(kDefault, needed * 5 / 4));
 }
 
-// Beside this program, or where a package has its wrappers.
-fs::path RecallBinary() {
-  const fs::path beside = OwnFolder() / "baton-recall";
-  const fs::path packaged = OwnFolder() / "../bin/baton-recall";
-  return !fs::exists(beside) && fs::exists(packaged) ? packaged : beside;
-}
+fs::path RecallBinary() { return ProgramIn(OwnFolder(), "recall"); }
 
-absl::Status WriteFile(const fs::path& path, const std::string& content) {
-  if (path == "-") {
-    std::cout << content << std::endl;
-    return absl::OkStatus();
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << content;
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path.string()));
+absl::Status WriteOut(const std::string& path, const std::string& content) {
+  if (path != "-") return WriteFile(path, content);
+  std::cout << content << std::endl;
   return absl::OkStatus();
 }
 
@@ -141,7 +131,7 @@ class Needles {
           tokenizer_, router::Tokenizer::Load((fs::path(options_.model_dir) / "tokenizer.json")));
     }
     const Interrupts interrupts({SIGINT});
-    BATON_RETURN_IF_ERROR(MakeLogFolder());
+    BATON_ASSIGN_OR_RETURN(logs_, MakeTemporaryFolder("baton-needle"));
     const absl::Cleanup forget_logs = [this] {  // errors quote their ends
       std::error_code ignored;
       fs::remove_all(logs_, ignored);
@@ -174,15 +164,6 @@ class Needles {
     if (options_.grid.align != 0) {
       return UsageError("--align needs --model-dir: its tokenizer says where tokens are");
     }
-    return absl::OkStatus();
-  }
-
-  absl::Status MakeLogFolder() {
-    std::string name = (fs::temp_directory_path() / "baton-needle-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) {
-      return absl::UnavailableError(absl::StrCat("no folder for logs: ", name));
-    }
-    logs_ = name;
     return absl::OkStatus();
   }
 
@@ -251,10 +232,10 @@ class Needles {
   absl::Status Write() const {
     if (options_.json != "-") std::cout << TerminalReport(results_, UsesColour(kStdout));
     if (!options_.json.empty()) {
-      BATON_RETURN_IF_ERROR(WriteFile(options_.json, Json()));
+      BATON_RETURN_IF_ERROR(WriteOut(options_.json, Json()));
     }
     if (!options_.svg.empty()) {
-      BATON_RETURN_IF_ERROR(WriteFile(options_.svg, HeatMapSvg(results_.front())));
+      BATON_RETURN_IF_ERROR(WriteOut(options_.svg, HeatMapSvg(results_.front())));
     }
     return options_.report.empty() ? absl::OkStatus() : WriteReport();
   }

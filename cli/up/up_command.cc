@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
+#include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/json_dump.h"
 #include "cli/terminal.h"
@@ -177,17 +178,11 @@ absl::Status Watch(Cluster& cluster, int restarts, const Reporter& reporter) {
 }
 
 absl::StatusOr<fs::path> LogFolder(const std::string& given) {
-  std::string folder = given;
+  if (given.empty()) return MakeTemporaryFolder("baton");
   std::error_code error;
-  if (folder.empty()) {
-    folder = (fs::temp_directory_path(error) / "baton-XXXXXX").string();
-    if (mkdtemp(folder.data()) == nullptr) {
-      return absl::UnavailableError(absl::StrCat("cannot make a folder for logs: ", folder));
-    }
-  } else if (fs::create_directories(folder, error); error) {
-    return absl::UnavailableError(absl::StrCat("log folder ", folder, ": ", error.message()));
-  }
-  return fs::path(folder);
+  fs::create_directories(given, error);
+  if (!error) return fs::path(given);
+  return absl::UnavailableError(absl::StrCat("log folder ", given, ": ", error.message()));
 }
 
 absl::Status Serve(ClusterOptions options, const UpOptions& up, const Reporter& reporter) {
