@@ -19,6 +19,7 @@ namespace {
 constexpr std::chrono::seconds kLookAgain{1};
 constexpr size_t kMinKeyBytes = 16;
 constexpr size_t kMaxKeyBytes = 256;
+constexpr uintmax_t kMaxFileBytes = 1 << 20;
 constexpr std::string_view kScheme = "Bearer ";
 
 bool IsKey(absl::string_view text) {
@@ -68,6 +69,10 @@ absl::Status ApiKeys::Read() const {
   std::error_code unknown;  // reading says what is wrong
   version_ = {.changed = std::filesystem::last_write_time(path_, unknown),
               .bytes = std::filesystem::file_size(path_, unknown)};
+  if (!unknown && version_.bytes > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " has ", version_.bytes, " bytes, keys at most ", kMaxFileBytes));
+  }
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_));
   BATON_ASSIGN_OR_RETURN(keys_, ParseKeys(path_, text));
   return absl::OkStatus();

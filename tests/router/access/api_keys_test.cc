@@ -71,6 +71,15 @@ TEST_F(ApiKeysTest, AFileThatBreaksChangesNothing) {
   EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
 }
 
+TEST_F(ApiKeysTest, AFileTooLargeForKeysIsNotRead) {
+  LoadFrom(std::string(kFirst) + "\n");
+  std::filesystem::resize_file(path_, uintmax_t{1} << 40);  // sparse
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
+  EXPECT_THAT(ApiKeys::Load(path_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1099511627776 bytes")));
+}
+
 TEST_F(ApiKeysTest, SaysWhatIsWrongWithAFileAndNotWhatItHolds) {
   EXPECT_THAT(ApiKeys::Load(path_).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
