@@ -1,5 +1,8 @@
 #include "cli/cluster.h"
 
+#include <cerrno>
+#include <cstring>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -15,6 +18,7 @@
 namespace baton::cli {
 namespace {
 
+constexpr absl::string_view kMeeting = "--expert-parallel-address=";  // where ranks meet
 constexpr auto kHealthPoll = std::chrono::milliseconds(50);
 
 bool Has(const std::vector<std::string>& flags, absl::string_view name) {
@@ -49,7 +53,7 @@ ProcessSpec Spec(const ClusterOptions& options, const std::string& role, const s
           .log_path = options.log_dir / absl::StrCat(name, ".log")};
 }
 
-// host:port of this machine at which nobody listens.
+// host:port of this machine at which nobody listens, for as long as nobody takes it.
 std::string FreeAddress() {
   boost::asio::io_context context;
   const boost::asio::ip::tcp::endpoint any(boost::asio::ip::address_v4::loopback(), 0);
@@ -66,7 +70,7 @@ void AddWorkers(const ClusterOptions& options, const std::string& role, int coun
     const int group = static_cast<int>(specs.size());
     if (options.ranks > 1) {
       flags.push_back(absl::StrCat("--expert-parallel-size=", options.ranks));
-      flags.push_back(absl::StrCat("--expert-parallel-address=", FreeAddress()));
+      flags.push_back(absl::StrCat(kMeeting, FreeAddress()));
     }
     for (int rank = 0; rank < options.ranks; ++rank) {
       const std::string name = absl::StrCat(role, "-", worker * options.ranks + rank);
@@ -84,15 +88,21 @@ void AddWorkers(const ClusterOptions& options, const std::string& role, int coun
   }
 }
 
-// The same process with the addresses that it has by now.
-ProcessSpec Again(const Process& process) {
+// Whether it could not listen: somebody was faster.
+bool LostItsAddress(const Process& process) {
+  return absl::StrContains(process.LogEnd(), std::strerror(EADDRINUSE));
+}
+
+// The same process with the addresses that it has by now; its ranks meet at another.
+ProcessSpec Again(const Process& process, const std::string& meeting) {
   ProcessSpec spec = process.spec();
   const bool router = spec.role == "router";
   const std::pair<const char*, const char*> listens[] = {{"--listen=", router ? "http" : "grpc"},
                                                          {"--metrics-listen=", "metrics"},
                                                          {"--grpc-listen=", "grpc"}};
-  for (const auto& [flag, kind] : listens) {
-    for (std::string& given : spec.flags) {
+  for (std::string& given : spec.flags) {
+    if (absl::StartsWith(given, kMeeting)) given = absl::StrCat(kMeeting, meeting);
+    for (const auto& [flag, kind] : listens) {
       const std::string address = process.address(kind);
       if (absl::StartsWith(given, flag) && !address.empty()) given = absl::StrCat(flag, address);
     }
@@ -120,8 +130,8 @@ absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
     processes_.push_back(std::move(worker));
   }
   std::vector<std::string> prefill, decode;
+  BATON_RETURN_IF_ERROR(AwaitWorkers(cancelled));
   for (const std::unique_ptr<Process>& worker : processes_) {
-    BATON_RETURN_IF_ERROR(worker->AwaitAddresses(options_.start_timeout, cancelled));
     (worker->spec().role == "prefill" ? prefill : decode).push_back(worker->address("grpc"));
   }
   std::vector<std::string> flags = options_.router_flags;
@@ -133,6 +143,19 @@ absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
   processes_.push_back(std::move(router));
   BATON_RETURN_IF_ERROR(processes_.back()->AwaitAddresses(options_.start_timeout, cancelled));
   return WaitReady(cancelled);
+}
+
+absl::Status Cluster::AwaitWorkers(const std::function<bool()>& cancelled) {
+  std::set<int> moved;                              // groups that have been started a second time
+  for (size_t i = 0; i < processes_.size(); ++i) {  // Restart replaces elements
+    absl::Status up = processes_[i]->AwaitAddresses(options_.start_timeout, cancelled);
+    if (!up.ok() && options_.ranks > 1 && LostItsAddress(*processes_[i]) &&
+        moved.insert(processes_[i]->spec().group).second) {
+      up = Restart(*processes_[i], cancelled);
+    }
+    BATON_RETURN_IF_ERROR(up);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
@@ -168,9 +191,10 @@ absl::Status Cluster::Restart(const Process& process, const std::function<bool()
     const ProcessSpec& spec = processes_[i]->spec();
     if (spec.role == process.spec().role && spec.group == process.spec().group) places.push_back(i);
   }
+  const std::string meeting = FreeAddress();
   for (const size_t place : places) {
     processes_[place]->Kill();
-    BATON_ASSIGN_OR_RETURN(processes_[place], Process::Start(Again(*processes_[place])));
+    BATON_ASSIGN_OR_RETURN(processes_[place], Process::Start(Again(*processes_[place], meeting)));
   }
   for (const size_t place : places) {
     BATON_RETURN_IF_ERROR(processes_[place]->AwaitAddresses(options_.start_timeout, cancelled));
@@ -179,9 +203,10 @@ absl::Status Cluster::Restart(const Process& process, const std::function<bool()
 }
 
 absl::Status Cluster::Stop(const std::function<bool()>& hurry) {
+  const auto deadline = std::chrono::steady_clock::now() + options_.stop_timeout;
   std::vector<std::string> problems;
   const auto finish = [&](Process& process) {
-    if (!process.WaitFor(options_.stop_timeout, hurry)) {
+    if (!process.WaitFor(deadline - std::chrono::steady_clock::now(), hurry)) {
       process.Kill();
       problems.push_back(absl::StrCat(process.spec().name, " had not stopped and was killed"));
     } else if (!process.ended_well()) {

@@ -50,13 +50,15 @@ class Cluster {
   // that others know them by. Pointers to these processes are void afterwards.
   absl::Status Restart(const Process& process, const std::function<bool()>& cancelled = nullptr);
 
-  // Drains the router, then all workers at once; kills what does not stop in time, or when `hurry`
-  // says so. An error names those that were killed or did not exit with 0.
+  // Drains the router, then all workers at once; kills what still runs when stop_timeout has passed
+  // since the call, or when `hurry` says so. An error names those that were killed or did not exit
+  // with 0.
   absl::Status Stop(const std::function<bool()>& hurry = nullptr);
 
  private:
   explicit Cluster(ClusterOptions options) : options_(std::move(options)) {}
   absl::Status StartAll(const std::function<bool()>& cancelled);
+  absl::Status AwaitWorkers(const std::function<bool()>& cancelled);
   absl::Status WaitReady(const std::function<bool()>& cancelled);
 
   const ClusterOptions options_;

@@ -39,7 +39,8 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   // Reads the line "listening grpc=host:port ...". UNAVAILABLE with the log's end when the process
-  // ended instead, DEADLINE_EXCEEDED when it said nothing, CANCELLED when `cancelled` says so.
+  // ended instead, DEADLINE_EXCEEDED when it said nothing, CANCELLED when `cancelled` says so. Once
+  // they are known it returns at once.
   absl::Status AwaitAddresses(std::chrono::nanoseconds timeout,
                               const std::function<bool()>& cancelled);
   // grpc, http, metrics: what of it this role has; empty for others.
