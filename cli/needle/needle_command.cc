@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/interrupt.h"
+#include "cli/json_dump.h"
 #include "cli/needle/output.h"
 #include "cli/needle/runner.h"
 #include "cli/terminal.h"
@@ -144,12 +145,19 @@ class Needles {
                                .tokenizer = tokenizer_ ? &*tokenizer_ : nullptr,
                                .on_cell = [&] { progress.Update(++done); },
                                .cancelled = Interrupts::Pending};
+    absl::Status asked;
     for (const SubjectSpec& spec : specs) {
       progress.Update(done);
-      BATON_ASSIGN_OR_RETURN(results_.emplace_back(), RunSubject(spec, *cells, runner));
+      SubjectResult result;
+      asked = RunSubject(spec, *cells, runner, result);
+      if (!result.cells.empty()) results_.push_back(std::move(result));
+      if (!asked.ok()) break;
     }
     progress.Clear();
-    BATON_RETURN_IF_ERROR(Write());
+    // What has been answered may have taken hours.
+    const absl::Status written = results_.empty() ? absl::OkStatus() : Write(asked.ok());
+    BATON_RETURN_IF_ERROR(asked);
+    BATON_RETURN_IF_ERROR(written);
     return Outcome();
   }
 
@@ -229,7 +237,8 @@ class Needles {
     return ClusterSubject(cluster, {.max_tokens = options_.max_tokens}, Interrupts::Pending);
   }
 
-  absl::Status Write() const {
+  // `all`: every subject answered; what could fail as they did is not started again otherwise.
+  absl::Status Write(bool all) const {
     if (options_.json != "-") std::cout << TerminalReport(results_, UsesColour(kStdout));
     if (!options_.json.empty()) {
       BATON_RETURN_IF_ERROR(WriteOut(options_.json, Json()));
@@ -237,12 +246,12 @@ class Needles {
     if (!options_.svg.empty()) {
       BATON_RETURN_IF_ERROR(WriteOut(options_.svg, HeatMapSvg(results_.front())));
     }
-    return options_.report.empty() ? absl::OkStatus() : WriteReport();
+    return options_.report.empty() ? absl::OkStatus() : WriteReport(all);
   }
 
-  std::string Json() const { return ToJson(results_, options_.grid.seed).dump(1) + "\n"; }
+  std::string Json() const { return Dump(ToJson(results_, options_.grid.seed), 1) + "\n"; }
 
-  absl::Status WriteReport() const {
+  absl::Status WriteReport(bool with_memory) const {
     const fs::path folder = options_.report;
     std::error_code error;
     fs::create_directories(folder, error);
@@ -250,7 +259,7 @@ class Needles {
       return absl::UnavailableError(absl::StrCat(folder.string(), ": ", error.message()));
     }
     ReportInput input{.results = results_, .memory = {}, .command = TypedCommand()};
-    if (tokenizer_) {
+    if (tokenizer_ && with_memory) {
       BATON_ASSIGN_OR_RETURN(input.memory, MeasureMemory());
     }
     for (size_t i = 0; i < results_.size(); ++i) {

@@ -62,9 +62,9 @@ class Run {
 
 }  // namespace
 
-absl::StatusOr<SubjectResult> RunSubject(const SubjectSpec& spec, const std::vector<Cell>& cells,
-                                         const RunnerOptions& options) {
-  SubjectResult result{.name = spec.name, .flags = spec.flags, .cells = {}};
+absl::Status RunSubject(const SubjectSpec& spec, const std::vector<Cell>& cells,
+                        const RunnerOptions& options, SubjectResult& result) {
+  result = {.name = spec.name, .flags = spec.flags, .cells = {}};
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject, spec.start());
   std::unique_ptr<Subject> explainer;
   if (spec.start_explainer) {
@@ -81,8 +81,7 @@ absl::StatusOr<SubjectResult> RunSubject(const SubjectSpec& spec, const std::vec
     result.cells.push_back(*std::move(item));
     if (options.on_cell) options.on_cell();
   }
-  BATON_RETURN_IF_ERROR(subject->Stop());
-  return result;
+  return subject->Stop();
 }
 
 }  // namespace baton::cli

@@ -28,8 +28,9 @@ struct RunnerOptions {
   std::function<bool()> cancelled;
 };
 
-// Asks every cell. CANCELLED when interrupted; other errors are those of the subject.
-absl::StatusOr<SubjectResult> RunSubject(const SubjectSpec& spec, const std::vector<Cell>& cells,
-                                         const RunnerOptions& options);
+// Asks every cell, up to the first that fails; what was answered is in `result` in any case.
+// CANCELLED when interrupted; other errors are those of the subject.
+absl::Status RunSubject(const SubjectSpec& spec, const std::vector<Cell>& cells,
+                        const RunnerOptions& options, SubjectResult& result);
 
 }  // namespace baton::cli
