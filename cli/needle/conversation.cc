@@ -40,8 +40,8 @@ class Filler {
     return n;
   }
 
-  // Sentences of exactly `room` tokens, which is fillable; returns what is missing of it, which is
-  // not 0 only without a tokenizer.
+  // Sentences of exactly `room` tokens, which is fillable. Without a tokenizer, whose counts add
+  // up, some tokens of it may be missing.
   void Fill(int64_t room, std::vector<std::string>& sentences) {
     while (room > kExactBelow) {
       std::string sentence = haystack_.NextSentence();
