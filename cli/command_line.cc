@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "common/version.h"
 
 namespace baton::cli {
@@ -28,7 +29,8 @@ int RunCommandLine(int argc, const char* const* argv) {
     if (!command.app->parsed()) continue;
     const absl::Status status = command.run();
     if (status.ok()) return kExitOk;
-    std::cerr << "baton " << command.app->get_name() << ": " << status.message() << std::endl;
+    std::cerr << "baton " << command.app->get_name() << ": " << Harmless(status.message())
+              << std::endl;
     return IsUsageError(status) ? kExitUsage : kExitFailed;
   }
   return kExitUsage;  // not reached: require_subcommand

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "router/tokenizer/utf8.h"
 
 namespace baton::cli {
 namespace {
@@ -67,6 +68,20 @@ bool UsesColour(int fd) {
 int TerminalColumns(int fd) {
   winsize size{};
   return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::string Harmless(absl::string_view text) {
+  std::string kept;
+  for (size_t at = 0; at < text.size();) {
+    const router::Utf8Unit unit = router::NextUtf8({text.data(), text.size()}, at);
+    const char32_t c = unit.code_point;
+    const bool control = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c <= 0x9f);
+    if (unit.kind == router::Utf8Unit::Kind::kValid && !control) {
+      absl::StrAppend(&kept, text.substr(at, unit.bytes));
+    }
+    at += unit.bytes;
+  }
+  return kept;
 }
 
 std::string Styled(absl::string_view text, Style style, bool colour) {

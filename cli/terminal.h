@@ -22,6 +22,10 @@ enum class Style { kPlain, kBold, kDim, kRed, kGreen, kYellow };
 // `text` in that style; unchanged without colour.
 std::string Styled(absl::string_view text, Style style, bool colour);
 
+// `text` without what a terminal would take for commands, which comes from servers and models too:
+// no control characters but line feeds and tabs, in no encoding, and nothing that is not UTF-8.
+std::string Harmless(absl::string_view text);
+
 // Columns under headings; cells that look like numbers are aligned to the right.
 class Table {
  public:

@@ -15,6 +15,7 @@
 #include "cli/generation.h"
 #include "cli/http_client.h"
 #include "cli/interrupt.h"
+#include "cli/json_dump.h"
 #include "cli/terminal.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
@@ -44,15 +45,6 @@ constexpr const char* kHelp =
     "/stats        after each answer say how fast it was and who served it, or no more\n"
     "/exit         end, as Ctrl-D does\n"
     "Ctrl-C ends an answer. A line that ends with \\ goes on in the next.\n";
-
-// What a terminal would take for commands does not come out of a model's text.
-std::string Harmless(absl::string_view text) {
-  std::string kept;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) >= 0x20 ? c != 0x7f : c == '\n' || c == '\t') kept += c;
-  }
-  return kept;
-}
 
 std::string Figures(const Generation& answer) {
   using Seconds = std::chrono::duration<double>;
@@ -88,7 +80,7 @@ class Chat {
 
   absl::Status Run() {
     if (interactive_) {
-      std::cout << Styled(absl::StrCat(model_, " at ", client_.base().ToString(),
+      std::cout << Styled(absl::StrCat(Harmless(model_), " at ", client_.base().ToString(),
                                        "; /help lists what else can be typed\n"),
                           Style::kDim, colour_);
     }
@@ -99,7 +91,7 @@ class Chat {
       const absl::Status status = message[0] == '/' ? Command(message) : Answer(message);
       if (status.ok()) continue;
       if (!interactive_) return status;
-      std::cout << Styled(status.message(), Style::kRed, colour_) << std::endl;
+      std::cout << Styled(Harmless(status.message()), Style::kRed, colour_) << std::endl;
     }
     if (interactive_) std::cout << std::endl;
     return absl::OkStatus();
@@ -155,8 +147,8 @@ class Chat {
   }
 
   absl::Status Answer(const std::string& message) {
-    messages_.push_back(
-        {{"role", "user"}, {"content", std::exchange(before_message_, "") + message}});
+    const std::string files = std::exchange(before_message_, "");
+    messages_.push_back({{"role", "user"}, {"content", files + message}});
     Json body = {{"model", model_}, {"messages", messages_}};
     if (options_.temperature) body["temperature"] = *options_.temperature;
     if (options_.max_tokens) body["max_tokens"] = *options_.max_tokens;
@@ -178,6 +170,7 @@ class Chat {
     if (!answer.ok() && !(cut && interactive_)) {
       if (!options_.json && !text.empty()) std::cout << std::endl;
       messages_.erase(messages_.size() - 1);  // as if it had not been asked
+      before_message_ = files;
       return answer.status();
     }
     messages_.push_back({{"role", "assistant"}, {"content", text}});
@@ -210,7 +203,7 @@ class Chat {
                        {"decode_worker", by.decode_worker},
                        {"handoff_bytes", by.handoff_bytes},
                        {"ttft_ms", by.ttft_ms}};
-    std::cout << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+    std::cout << Dump(line) << std::endl;
   }
 
   const ChatOptions& options_;

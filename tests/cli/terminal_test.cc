@@ -39,6 +39,19 @@ TEST(TerminalTest, ColourIsLeftOutWhereItIsNotWanted) {
   EXPECT_EQ(Styled("x", Style::kPlain, true), "x");
 }
 
+TEST(TerminalTest, NoCommandGetsThrough) {
+  EXPECT_EQ(Harmless("a\tb\n 5 µs 😀"), "a\tb\n 5 µs 😀");
+  EXPECT_EQ(Harmless("\033[31mx\r\x7f\a"), "[31mx");
+  EXPECT_EQ(Harmless("\xc2\x9b"
+                     "2J\xc2\x80\xc2\xa0"),
+            "2J\xc2\xa0")
+      << "C1, as UTF-8";
+  EXPECT_EQ(Harmless("\x9b"
+                     "2J\xe2\x82"),
+            "2J")
+      << "C1 in 8 bits, and half a character";
+}
+
 TEST(TerminalTest, QuantitiesAreShort) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1234), "1.23 kB");
