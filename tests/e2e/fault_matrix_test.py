@@ -228,10 +228,11 @@ class FaultMatrix(death.WorkerDeath):
                   case=LONG, transports=TRANSPORTS) -> None:
         """Answers are right although a worker commits these faults."""
         for transport in transports:
-            with RoleCluster(
-                    prefill=1, decode=1,
-                    prefill_flags=[*(plan(prefill) if prefill else []), f"--transports={transport}"],
-                    decode_flags=plan(decode) if decode else []) as cluster:
+            # Both ends: those of GPUs are on nobody's list unless they are asked for.
+            over = [f"--transports={transport}"]
+            with RoleCluster(prefill=1, decode=1,
+                             prefill_flags=over + (plan(prefill) if prefill else []),
+                             decode_flags=over + (plan(decode) if decode else [])) as cluster:
                 completion = complete(cluster.url, case)
                 self.assert_answer(completion, case)
                 self.assertEqual(completion["baton"]["attempts"], attempts)
