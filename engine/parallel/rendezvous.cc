@@ -66,8 +66,14 @@ class Host {
     BATON_ASSIGN_OR_RETURN(const Socket listener, Socket::Listen(address));
     while (std::ssize(links_) < options_.size - 1) {
       absl::StatusOr<Socket> socket = listener.Accept(deadline_);
-      if (absl::IsDeadlineExceeded(socket.status())) return Missing();
-      if (socket.ok()) Greet(*std::move(socket));
+      if (!socket.ok() && Socket::Clock::now() >= deadline_) return Missing();
+      if (socket.ok()) {
+        Greet(*std::move(socket));
+      } else {
+        // Such as no file descriptor left: may pass, but not at once.
+        trouble_ = absl::StrCat("; ", socket.status().message());
+        std::this_thread::sleep_for(kRetryPause);
+      }
     }
     std::sort(links_.begin(), links_.end(),
               [](const Link& a, const Link& b) { return a.rank < b.rank; });
@@ -90,7 +96,7 @@ class Host {
       links_.push_back(std::move(link));
       return;
     }
-    refused_ = absl::StrCat("; refused rank ", link.rank, ": ", status.message());
+    trouble_ = absl::StrCat("; refused rank ", link.rank, ": ", status.message());
     SendFrame(link.socket,
               {.type = FrameType::kRefusal, .payload = EncodeText(std::string(status.message()))})
         .IgnoreError();
@@ -122,14 +128,14 @@ class Host {
     }
     return absl::DeadlineExceededError(
         absl::StrCat("of ", options_.size,
-                     " ranks these did not come: ", absl::StrJoin(missing, ", "), refused_));
+                     " ranks these did not come: ", absl::StrJoin(missing, ", "), trouble_));
   }
 
   const RendezvousOptions& options_;
   const Deadline deadline_;
   const Facts facts_;
   std::vector<Link> links_;
-  std::string refused_;
+  std::string trouble_;  // the last, for who wonders why somebody is missing
 };
 
 absl::StatusOr<Link> Join(const RendezvousOptions& options, const HostPort& address,

@@ -1,6 +1,12 @@
 #include "engine/parallel/rendezvous.h"
 
+#include <ctime>
 #include <future>
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -111,6 +117,35 @@ TEST_F(RendezvousTest, StrangersAndRestartedRanksDoNotStandInTheWay) {
   EXPECT_THAT(Meet(Options(2, 3)).status(), IsOk());
   EXPECT_THAT(zero.get().status(), IsOk());
   EXPECT_THAT(one.get().status(), IsOk());
+}
+
+TEST_F(RendezvousTest, WithoutFileDescriptorsItWaitsAndSaysSo) {
+  RendezvousOptions brief = Options(0);
+  brief.timeout = std::chrono::milliseconds(600);
+  Meeting zero = Start(brief);
+  const HostPort address = *ParseHostPort(address_);
+  while (!Socket::Connect(address).ok()) std::this_thread::yield();  // until it listens
+  const Socket caller(::socket(AF_INET, SOCK_STREAM, 0));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Socket> taken;
+  do {
+    taken.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  } while (taken.back().open());
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(address.port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(caller.fd(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  const std::clock_t began = std::clock();
+  const absl::Status status = zero.get().status();
+  EXPECT_LT(std::clock() - began, CLOCKS_PER_SEC / 10);  // of a CPU, in half a second
+  taken.clear();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                               HasSubstr("did not come: 1; accept: Too many open files")));
 }
 
 }  // namespace
