@@ -56,7 +56,8 @@ struct Control::Impl {
   void Run();
   void Read(Peer& peer);
   absl::Status Take(Peer& peer, Frame frame);
-  void Tick();
+  // `polled`: everything that had come by then has been read.
+  void Tick(Clock::time_point polled);
   void Pulse(Peer& peer) const;
   void SayLastWords(const absl::Status& why);
 
@@ -116,11 +117,12 @@ void Control::Impl::Run() {
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_tick - Clock::now());
     poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    const Clock::time_point polled_at = Clock::now();
     for (size_t i = 0; i < peers.size(); ++i) {
       if (polled[i + 1].revents != 0) Read(*peers[i]);
     }
     if (Clock::now() >= next_tick) {
-      Tick();
+      Tick(polled_at);
       next_tick = Clock::now() + kTick;
     }
     absl::Status why;
@@ -167,11 +169,12 @@ absl::Status Control::Impl::Take(Peer& peer, Frame frame) {
   return absl::OkStatus();
 }
 
-void Control::Impl::Tick() {
+void Control::Impl::Tick(Clock::time_point polled) {
   for (const auto& peer : peers) {
     if (peer->gone) continue;
     Pulse(*peer);
-    if (Clock::now() - peer->heard > silence) {
+    // Not until now: forwarding what one sent takes its time, in which others are not read.
+    if (polled - peer->heard > silence) {
       peer->gone = true;
       Fail(absl::UnavailableError(absl::StrCat("rank ", peer->rank, " says nothing any more")));
     }
