@@ -200,7 +200,7 @@ ForwardResult CudaModel::Finish(const Result& result) const {
 ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                                  const ForwardObserver& observer) {
   BATON_CHECK(!observer.explains()) << "only the CPU explains selections";
-  const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows);
+  const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows, PassArrays::kMaxPageIds);
   Begin(batch, trunk_);
   for (const Pass& pass : passes) {
     Enter(PassKind::kTrunk, pass);

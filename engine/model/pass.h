@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -50,8 +51,10 @@ struct Pass {
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
 };
 
-// Passes of at most max_rows rows, all but the last of just so many.
-std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch, int64_t max_rows);
+// Passes of at most max_rows rows, and of at most max_page_ids page ids where every sequence takes
+// as many as the one with the most pages. All but the last are as large as that allows.
+std::vector<Pass> PlanPasses(std::span<const SequenceChunk> batch, int64_t max_rows,
+                             int64_t max_page_ids = std::numeric_limits<int64_t>::max());
 
 // Rows of the MTP block, without page tables; a row's token is its next one.
 std::vector<Pass> PlanPasses(std::span<const MtpChunk> batch, int64_t max_rows);
