@@ -1,6 +1,9 @@
 #include "kvtransfer/device_lane/lane_transport.h"
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
+#include <set>
 #include <thread>
 
 #include <signal.h>
@@ -11,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "kvtransfer/device_lane/lane_service.h"
 #include "kvtransfer/device_lane/unix_lane.h"
+#include "kvtransfer/frame.h"
 #include "tests/kvtransfer/host_fabric.h"
 #include "tests/kvtransfer/transport_cases.h"
 
@@ -107,6 +111,48 @@ TYPED_TEST(LaneTransportTest, SurvivesFaults) {
       *sender, *server.receiver, server.endpoint(),
       [&](uint64_t i) { return Key(i, server.incarnation); }, TinyWordLayout());
   EXPECT_GT(server.receiver->stats().frames_by_verdict[2], 0u);
+}
+
+// Frames as large as they may be, with a bit flipped wherever one can be: each is sent again, and
+// again is all it takes.
+TYPED_TEST(LaneTransportTest, AFullFrameIsSentAgainWhereverItIsCorrupt) {
+  Server server(this->fabric_);
+  std::set<uint64_t> frames;
+  size_t largest = 0;
+  const FaultPlan plan = [&](const PostRequest& request) -> Fault {
+    if (!frames.insert(request.post).second) return {};
+    largest = std::max(largest, request.frame.size());
+    const size_t table_end = kFrameHeaderBytes + PeekSegments(request.frame) * kSegmentBytes;
+    // Magic, frame_bytes, attempt, segment_count (times 256), sequence; table, digest, payload.
+    const size_t bytes[] = {0,
+                            8,
+                            20,
+                            37,
+                            60,
+                            kFrameHeaderBytes,
+                            table_end,
+                            request.frame.size() / 2,
+                            request.frame.size() - 1};
+    return {.kind = Fault::Kind::kCorrupt, .bit = bytes[frames.size() % std::size(bytes)] * 8 + 2};
+  };
+  SenderOptions options;
+  options.frame_bytes = kGroupBytes;
+  const auto sender = MakeSender(options, WithFaults(NewTransport(this->fabric_), plan));
+  std::list<LiveHandoff> runs;
+  LiveHandoff& run = runs.emplace_back(Handoff::Options{.layout = testing::FlashLayout(),
+                                                        .key = Key(1, server.incarnation),
+                                                        .tokens = 5000,
+                                                        .endpoint = server.endpoint()});
+  run.Expect(*server.receiver);
+  run.Open(*sender);
+  run.handoff.Finish(*sender);
+  ExpectMoved(runs);
+  EXPECT_GT(frames.size(), 40u);
+  EXPECT_GT(largest, kGroupBytes * 9 / 10);
+  const SenderStats stats = sender->stats();
+  EXPECT_EQ(stats.frames_by_verdict[static_cast<size_t>(FrameVerdict::kCorrupt)], frames.size());
+  EXPECT_EQ(stats.frames_resent, frames.size());
+  EXPECT_EQ(stats.posts_failed, 0u);
 }
 
 TYPED_TEST(LaneTransportTest, NobodyAtTheEndpointIsUnavailableAtOnce) {
