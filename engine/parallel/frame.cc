@@ -51,14 +51,11 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
               .number = Get<uint64_t>(bytes, 8)};
   const auto payload = Get<uint64_t>(bytes, 16);
   if (Get<uint32_t>(bytes, 0) != kMagic || frame.type < FrameType::kHello ||
-      frame.type > FrameType::kFault || payload > Frame::kMaxPayload) {
+      frame.type > FrameType::kFault || payload > max_payload_) {
     return absl::InvalidArgumentError("does not speak as a rank of an expert-parallel group");
   }
   const size_t end = Frame::kHeaderBytes + payload;
-  if (buffer_.size() < end) {
-    buffer_.reserve(end);
-    return std::nullopt;
-  }
+  if (buffer_.size() < end) return std::nullopt;
   const auto first = buffer_.begin() + static_cast<std::ptrdiff_t>(Frame::kHeaderBytes);
   frame.payload.assign(first, buffer_.begin() + static_cast<std::ptrdiff_t>(end));
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(end));

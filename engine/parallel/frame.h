@@ -38,15 +38,18 @@ struct Frame {
   std::vector<std::byte> payload = {};
 
   static constexpr size_t kHeaderBytes = 24;
+  static constexpr uint64_t kMaxGreeting = uint64_t{64} << 10;
   static constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
 };
 
 using FrameHeader = std::vector<std::byte>;
 FrameHeader EncodeHeader(const Frame& frame, size_t payload_bytes);
 
-// Takes bytes as they come and gives back frames.
+// Takes bytes as they come and gives back frames: small ones until the sender is known to be a
+// rank.
 class FrameReader {
  public:
+  void Trust() { max_payload_ = Frame::kMaxPayload; }
   void Append(std::span<const std::byte> bytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   }
@@ -55,6 +58,7 @@ class FrameReader {
 
  private:
   std::vector<std::byte> buffer_;
+  uint64_t max_payload_ = Frame::kMaxGreeting;
 };
 
 // Payloads. The decoders' errors name what is wrong.

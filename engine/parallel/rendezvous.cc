@@ -77,7 +77,8 @@ class Host {
     }
     std::sort(links_.begin(), links_.end(),
               [](const Link& a, const Link& b) { return a.rank < b.rank; });
-    for (const Link& link : links_) {
+    for (Link& link : links_) {
+      link.reader.Trust();
       BATON_RETURN_IF_ERROR(SendFrame(link.socket, {.type = FrameType::kWelcome, .to = link.rank}))
           << "rank " << link.rank;
     }
@@ -146,7 +147,10 @@ absl::StatusOr<Link> Join(const RendezvousOptions& options, const HostPort& addr
                                                 .from = options.rank,
                                                 .payload = EncodeFacts(AllFacts(options))}));
   BATON_ASSIGN_OR_RETURN(const Frame answer, ReceiveFrame(link, deadline));
-  if (answer.type == FrameType::kWelcome) return link;
+  if (answer.type == FrameType::kWelcome) {
+    link.reader.Trust();
+    return link;
+  }
   return absl::FailedPreconditionError(answer.type == FrameType::kRefusal
                                            ? DecodeText(answer.payload)
                                            : "rank 0 does not answer a greeting");

@@ -28,6 +28,7 @@ class ControlTest : public ::testing::Test {
       int ends[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
       links.push_back({.rank = rank, .socket = Socket(ends[0])});
+      links.back().reader.Trust();
       peers_[rank] = Socket(ends[1]);
     }
     control_.emplace(0, std::move(links), milliseconds(400),

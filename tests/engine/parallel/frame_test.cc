@@ -60,6 +60,16 @@ TEST(FrameTest, RefusesWhatIsNone) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 bytes")));
 }
 
+TEST(FrameTest, StrangersNameNoLargePayload) {
+  FrameReader reader;
+  reader.Append(EncodeHeader({.type = FrameType::kHello}, Frame::kMaxGreeting + 1));
+  EXPECT_THAT(reader.Next().status(), StatusIs(absl::StatusCode::kInvalidArgument));
+  FrameReader trusting;
+  trusting.Trust();
+  trusting.Append(EncodeHeader({.type = FrameType::kRows}, Frame::kMaxPayload));
+  EXPECT_FALSE(trusting.Next()->has_value());  // to come
+}
+
 TEST(FrameTest, FactsKeepTheirOrderAndEqualsSigns) {
   const Facts facts = {{"model", "ab=c"}, {"device", ""}};
   EXPECT_EQ(DecodeFacts(EncodeFacts(facts)), facts);
