@@ -124,15 +124,8 @@ TYPED_TEST(LaneTransportTest, AFullFrameIsSentAgainWhereverItIsCorrupt) {
     largest = std::max(largest, request.frame.size());
     const size_t table_end = kFrameHeaderBytes + PeekSegments(request.frame) * kSegmentBytes;
     // Magic, frame_bytes, attempt, segment_count (times 256), sequence; table, digest, payload.
-    const size_t bytes[] = {0,
-                            8,
-                            20,
-                            37,
-                            60,
-                            kFrameHeaderBytes,
-                            table_end,
-                            request.frame.size() / 2,
-                            request.frame.size() - 1};
+    const size_t last = request.frame.size() - 1;
+    const size_t bytes[] = {0, 8, 20, 37, 60, kFrameHeaderBytes, table_end, last / 2, last};
     return {.kind = Fault::Kind::kCorrupt, .bit = bytes[frames.size() % std::size(bytes)] * 8 + 2};
   };
   SenderOptions options;
