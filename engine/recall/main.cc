@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/options_config.h"
 #include "engine/recall/probe.h"
@@ -40,6 +41,7 @@ absl::Status Run(int argc, const char* const* argv) {
   parser.Add("handoff", &handoff, "hand each prompt over to a second cache, which decodes");
   BATON_ASSIGN_OR_RETURN(const ParseOutcome outcome, parser.Parse(argc, argv));
   if (outcome == ParseOutcome::kExit) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(InitLogging("recall", "info"));  // on stdout are answers alone
   ProbeOptions options;
   BATON_ASSIGN_OR_RETURN(options.engine, MakeEngineOptions(config));
   options.chunk_tokens = config.chunk_tokens;

@@ -10,6 +10,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cache/geometry.h"
 #include "engine/cache/storage.h"
@@ -175,6 +176,7 @@ class Report {
 };
 
 absl::StatusOr<bool> Compare(const Flags& flags) {
+  BATON_RETURN_IF_ERROR(InitLogging("golden", "info"));  // on stdout is the report alone
   BATON_ASSIGN_OR_RETURN(const engine::Checkpoint checkpoint,
                          engine::Checkpoint::Open(flags.model));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Backend> backend,

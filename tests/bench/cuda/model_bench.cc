@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cache/storage.h"
 #include "engine/model/backend.h"
@@ -288,6 +289,7 @@ absl::StatusOr<int> Run(int argc, char** argv) {
   Bind(options, parser);
   BATON_ASSIGN_OR_RETURN(const ParseOutcome outcome, parser.Parse(argc, argv));
   if (outcome == ParseOutcome::kExit) return 0;
+  BATON_RETURN_IF_ERROR(InitLogging("bench", "info"));  // on stdout are the figures alone
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend("cuda"));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                          Checkpoint::OpenDummy(options.model_dir, options.layers));

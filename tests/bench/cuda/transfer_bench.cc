@@ -20,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/log.h"
 #include "kernels/runtime/buffer.h"
 #include "kernels/runtime/event.h"
 #include "kernels/runtime/stream.h"
@@ -401,6 +402,8 @@ void RunInOneProcess() {
 }  // namespace baton::kvtransfer
 
 int main(int argc, char** argv) {
+  // What processes of the bench say to each other is on stdout.
+  BATON_CHECK(baton::InitLogging("bench", "info").ok());
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 2 && words[0] == "--decode") {
     return baton::kvtransfer::RunDecode(std::stoll(words[1]));
