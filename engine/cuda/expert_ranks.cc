@@ -17,6 +17,9 @@
 namespace baton::engine::cuda {
 namespace {
 
+// What others say that they bring has room here, and what this rank brings is believed.
+static_assert(kMaxPassRows == Wish::kMaxRows);
+
 using kernels::Communicator;
 using kernels::MatrixView;
 

@@ -156,13 +156,16 @@ void Control::Impl::Read(Peer& peer) {
 }
 
 absl::Status Control::Impl::Take(Peer& peer, Frame frame) {
+  if (rank == 0 && frame.from != peer.rank) {
+    return absl::InvalidArgumentError(absl::StrCat("speaks as rank ", frame.from));
+  }
   if (frame.type == FrameType::kPulse) return absl::OkStatus();
   if (frame.type == FrameType::kFault) {
     Fail(absl::UnavailableError(DecodeText(frame.payload)));
     return absl::OkStatus();
   }
   if (frame.to == rank) return handler.on_frame(peer.rank, std::move(frame));
-  if (rank != 0 || frame.to > std::ssize(peers)) {
+  if (rank != 0 || frame.type != FrameType::kRows || frame.to > std::ssize(peers)) {
     return absl::InvalidArgumentError(absl::StrCat("sends to rank ", frame.to));
   }
   Send(Way(frame.to), frame, frame.payload);

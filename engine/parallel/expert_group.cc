@@ -51,6 +51,12 @@ struct ExpertGroup::Impl {
   // --- Any thread.
   void Speak(uint64_t after, const Wish& wish);
   void Begin(const Step& step);
+  // Ends the group for what a rank did.
+  absl::Status Blame(size_t rank, const std::string& what) {
+    const absl::Status why = absl::InternalError(absl::StrCat("rank ", rank, " ", what));
+    control.Fail(why);
+    return why;
+  }
   Step Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Dissolve();
   // Rank 0's.
@@ -127,6 +133,11 @@ Step ExpertGroup::Impl::Take() {
 // --- Control thread
 
 absl::Status ExpertGroup::Impl::Handle(int sender, Frame frame) {
+  // Rank 0 is told what others want and tells what is done. Rows come from everybody.
+  const bool to_leader = frame.type == FrameType::kWish || frame.type == FrameType::kLeaving;
+  if (frame.type != FrameType::kRows && (to_leader ? !leads() : leads() || frame.from != 0)) {
+    return absl::InvalidArgumentError("says what is not for it to say");
+  }
   switch (frame.type) {
     case FrameType::kWish: {
       BATON_ASSIGN_OR_RETURN(const Step wish, DecodePass(frame.payload, 1));
@@ -136,6 +147,9 @@ absl::Status ExpertGroup::Impl::Handle(int sender, Frame frame) {
     case FrameType::kStep: {
       BATON_ASSIGN_OR_RETURN(Step step,
                              DecodePass(frame.payload, static_cast<size_t>(options.size)));
+      if (std::count(step.rows.begin(), step.rows.end(), Wish::kResting) > 0) {
+        return absl::InvalidArgumentError("lets a rank at rest compute");
+      }
       step.number = frame.number;
       Begin(step);
       return absl::OkStatus();
@@ -236,6 +250,10 @@ absl::StatusOr<Step> ExpertGroup::Agree(const Wish& wish) {
   MutexLock lock(group.mutex);
   while (!group.next && group.fault.ok()) group.changed.Wait(group.mutex);
   if (!group.fault.ok()) return group.fault;
+  const int64_t mine = group.next->rows[static_cast<size_t>(rank())];
+  if (mine != 0 && (mine != wish.rows || group.next->kind != wish.kind)) {
+    return group.Blame(0, absl::StrCat("asks for ", mine, " rows, not the ", wish.rows, " wanted"));
+  }
   return group.Take();
 }
 
@@ -280,10 +298,15 @@ absl::Status ExpertGroup::Exchange(std::span<const std::span<const std::byte>> t
       if (!group.fault.ok()) return group.fault;
       frame = std::move(arrived.front());
       arrived.pop_front();
-      BATON_CHECK(frame.number == number) << "rank " << r << " is out of step";
+      if (frame.number != number) {
+        return group.Blame(
+            r, absl::StrCat("is out of step: its exchange ", frame.number, " at ", number));
+      }
     }
-    BATON_CHECK(frame.payload.size() == from[r].size())
-        << frame.payload.size() << " bytes from rank " << r << ", not " << from[r].size();
+    if (frame.payload.size() != from[r].size()) {
+      return group.Blame(
+          r, absl::StrCat("sends ", frame.payload.size(), " bytes, not ", from[r].size()));
+    }
     std::copy(frame.payload.begin(), frame.payload.end(), from[r].begin());
   }
   return absl::OkStatus();

@@ -101,7 +101,11 @@ absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t count
   Step step{.kind = Get<PassKind>(payload, 0)};
   if (step.kind > PassKind::kTrunk) return absl::InvalidArgumentError("an unknown kind of pass");
   for (size_t i = 0; i < count; ++i) {
-    step.rows.push_back(Get<int64_t>(payload, 1 + i * sizeof(int64_t)));
+    const auto rows = Get<int64_t>(payload, 1 + i * sizeof(int64_t));
+    if (rows < Wish::kResting || rows > Wish::kMaxRows) {
+      return absl::InvalidArgumentError(absl::StrCat("a pass of ", rows, " rows"));
+    }
+    step.rows.push_back(rows);
   }
   return step;
 }

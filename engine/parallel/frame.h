@@ -70,7 +70,7 @@ std::string DecodeText(std::span<const std::byte> payload);
 std::vector<std::byte> EncodeFacts(const Facts& facts);
 Facts DecodeFacts(std::span<const std::byte> payload);
 std::vector<std::byte> EncodePass(PassKind kind, std::span<const int64_t> rows);
-// rows.size() must be `count`.
+// rows.size() must be `count`, each in [kResting, kMaxRows].
 absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t count);
 
 }  // namespace baton::engine

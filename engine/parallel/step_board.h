@@ -18,6 +18,7 @@ enum class PassKind : uint8_t {
 
 struct Wish {
   static constexpr int64_t kResting = -1;
+  static constexpr int64_t kMaxRows = 4096;  // of a pass, whatever computes it
 
   PassKind kind = PassKind::kTrunk;
   int64_t rows = 0;  // kResting: wants nothing

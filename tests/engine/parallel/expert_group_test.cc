@@ -185,6 +185,37 @@ TEST_F(ExpertGroupTest, ASilentRankEndsTheOthersAndIsNamed) {
   EXPECT_THAT(Fault(0), HasSubstr("rank 1 says nothing any more"));
 }
 
+TEST_F(ExpertGroupTest, RowsOfAnotherSizeEndTheGroupAndNameTheRank) {
+  JoinAll(2);
+  OnAll([&](int rank) {
+    const std::vector<std::byte> sent(4);
+    std::vector<std::byte> received(rank == 0 ? 3 : 4);
+    std::vector<std::span<const std::byte>> to(2, {sent.data(), 0});
+    std::vector<std::span<std::byte>> from(2, {received.data(), 0});
+    to[1 - rank] = sent;
+    from[1 - rank] = received;
+    const absl::Status status = Group(rank).Exchange(to, from);
+    EXPECT_TRUE(rank == 1 || status.message() == "rank 1 sends 4 bytes, not 3") << status;
+  });
+  EXPECT_THAT(Fault(0), HasSubstr("rank 1 sends 4 bytes, not 3"));
+  EXPECT_THAT(Fault(1), HasSubstr("rank 1 sends 4 bytes, not 3"));
+}
+
+TEST_F(ExpertGroupTest, OnlyTheFirstSaysWhatIsDone) {
+  for (const FrameType type : {FrameType::kStep, FrameType::kDissolved}) {
+    ranks_ = std::vector<Rank>(2);
+    auto meeting = std::async(std::launch::async, [&] {
+      return Meet({.size = 2, .rank = 1, .address = address_, .facts = {}, .timeout = seconds(10)});
+    });
+    ranks_[0].group = *ExpertGroup::Join(Options(0, 2));
+    const auto links = meeting.get();
+    ASSERT_THAT(links.status(), IsOk());
+    EXPECT_THAT(links->at(0).socket.Send(EncodeHeader({.type = type, .from = 1}, 0)), IsOk());
+    EXPECT_THAT(Fault(0), HasSubstr("rank 1 says what is not for it to say"));
+    ranks_[0].group.reset();
+  }
+}
+
 TEST_F(ExpertGroupTest, ARankThatKeepsTheOthersWaitingEndsThemAndIsNamed) {
   JoinAll(2, [](ExpertGroupOptions& options) { options.stall = milliseconds(300); });
   std::this_thread::sleep_for(milliseconds(600));  // loading takes its time

@@ -7,6 +7,7 @@
 namespace baton::engine {
 namespace {
 
+using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -58,6 +59,19 @@ TEST(FrameTest, RefusesWhatIsNone) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not speak")));
   EXPECT_THAT(DecodePass(EncodePass(PassKind::kTrunk, {}), 2).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 bytes")));
+}
+
+TEST(FrameTest, RowsOfAPassAreThoseOfOne) {
+  const auto decoded = [](int64_t rows) {
+    const std::vector<int64_t> all = {1, rows};
+    return DecodePass(EncodePass(PassKind::kTrunk, all), 2).status();
+  };
+  EXPECT_THAT(decoded(Wish::kResting), IsOk());
+  EXPECT_THAT(decoded(Wish::kMaxRows), IsOk());
+  for (const int64_t rows : {Wish::kResting - 1, Wish::kMaxRows + 1}) {
+    EXPECT_THAT(decoded(rows), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr(std::to_string(rows) + " rows")));
+  }
 }
 
 TEST(FrameTest, StrangersNameNoLargePayload) {
