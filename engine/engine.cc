@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/version.h"
 #include "engine/engine_impl.h"
 #include "engine/model/checkpoint.h"
 
@@ -130,6 +131,7 @@ void LogCache(const CacheGeometry& geometry) {
 // Null for a worker that is alone.
 absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& options, Facts facts) {
   if (options.parallel.size == 1) return nullptr;
+  facts.emplace_back("version", Version());
   facts.emplace_back("device", options.device);
   absl::StatusOr<std::unique_ptr<ExpertGroup>> group =
       ExpertGroup::Join({.size = options.parallel.size,

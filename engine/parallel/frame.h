@@ -17,6 +17,9 @@
 
 namespace baton::engine {
 
+// To be raised when frames, or the order in which ranks exchange rows, change.
+inline constexpr int kFrameProtocol = 1;
+
 enum class FrameType : uint8_t {
   kHello = 1,  // facts of a rank that wants to join
   kWelcome,    // all are here

@@ -19,6 +19,8 @@ using Deadline = Socket::Clock::time_point;
 constexpr std::chrono::seconds kGreeting{2};
 constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr const char* kSizeFact = "expert-parallel-size";
+constexpr const char* kProtocolFact = "expert-parallel-protocol";
+constexpr const char* kPassRowsFact = "expert-parallel-pass-rows";
 
 absl::Status SendFrame(const Socket& socket, const Frame& frame) {
   std::vector<std::byte> bytes = EncodeHeader(frame, frame.payload.size());
@@ -38,7 +40,9 @@ absl::StatusOr<Frame> ReceiveFrame(Link& link, Deadline deadline) {
 
 // Size first: the ranks of another group differ in more.
 Facts AllFacts(const RendezvousOptions& options) {
-  Facts facts = {{kSizeFact, absl::StrCat(options.size)}};
+  Facts facts = {{kSizeFact, absl::StrCat(options.size)},
+                 {kProtocolFact, absl::StrCat(kFrameProtocol)},
+                 {kPassRowsFact, absl::StrCat(Wish::kMaxRows)}};
   facts.insert(facts.end(), options.facts.begin(), options.facts.end());
   return facts;
 }

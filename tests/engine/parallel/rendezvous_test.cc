@@ -74,6 +74,26 @@ TEST_F(RendezvousTest, RefusesWhoeverDiffersByName) {
   EXPECT_THAT(one.get().status(), IsOk());
 }
 
+TEST_F(RendezvousTest, RefusesWhoeverSpeaksAnotherProtocol) {
+  Meeting zero = Start(Options(0));
+  absl::StatusOr<Socket> other = absl::UnavailableError("not yet");
+  while (!other.ok()) other = Socket::Connect(*ParseHostPort(address_));
+  const std::vector<std::byte> facts =
+      EncodeFacts({{"expert-parallel-size", "2"}, {"expert-parallel-protocol", "0"}});
+  EXPECT_THAT(other->Send(EncodeHeader({.type = FrameType::kHello, .from = 1}, facts.size())),
+              IsOk());
+  EXPECT_THAT(other->Send(facts), IsOk());
+  std::byte answer[256];
+  std::string text;
+  const auto deadline = Socket::Clock::now() + std::chrono::seconds(5);
+  while (const size_t count = other->Receive(answer, deadline).value_or(0)) {
+    text += DecodeText(std::span(answer).first(count));
+  }
+  EXPECT_THAT(text, HasSubstr("expert-parallel-protocol is 0, and "));
+  EXPECT_THAT(Meet(Options(1)).status(), IsOk());
+  EXPECT_THAT(zero.get().status(), IsOk());
+}
+
 TEST_F(RendezvousTest, WhoDoesNotComeIsNamed) {
   RendezvousOptions brief = Options(0, 4);
   brief.timeout = std::chrono::milliseconds(300);
@@ -108,7 +128,9 @@ TEST_F(RendezvousTest, StrangersAndRestartedRanksDoNotStandInTheWay) {
   {
     // A rank 2 that dies after its greeting.
     const Socket dead = *Socket::Connect(address);
-    Facts facts = {{"expert-parallel-size", "3"}};
+    Facts facts = {{"expert-parallel-size", "3"},
+                   {"expert-parallel-protocol", std::to_string(kFrameProtocol)},
+                   {"expert-parallel-pass-rows", std::to_string(Wish::kMaxRows)}};
     for (const auto& fact : Options(0).facts) facts.push_back(fact);
     const std::vector<std::byte> payload = EncodeFacts(facts);
     EXPECT_THAT(dead.Send(EncodeHeader({.type = FrameType::kHello, .from = 2}, payload.size() + 1)),
