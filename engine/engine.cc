@@ -137,7 +137,9 @@ absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& opti
       ExpertGroup::Join({.size = options.parallel.size,
                          .rank = options.parallel.rank,
                          .address = options.parallel.address,
-                         .facts = std::move(facts)});
+                         .facts = std::move(facts),
+                         .stall = options.parallel.stall,
+                         .start = options.parallel.start});
   BATON_RETURN_IF_ERROR(group.status())
       << "expert-parallel rank " << options.parallel.rank << " of " << options.parallel.size;
   return group;

@@ -27,6 +27,9 @@ struct ParallelOptions {
   int size = 1;  // 1: alone
   int rank = 0;
   std::string address{};  // host:port at which rank 0 listens for the others
+  // What ends the group: a rank that others wait for so long, in a step and before the first.
+  std::chrono::nanoseconds stall = std::chrono::seconds(60);
+  std::chrono::nanoseconds start = std::chrono::minutes(30);
 };
 
 struct EngineOptions {

@@ -76,6 +76,10 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
            "host:port at which rank 0 waits for the others; the same for all ranks")
       .Format("host:port or nothing",
               [](const std::string& text) { return text.empty() || IsHostPort(text); });
+  parser.Add("expert-parallel-stall", &config.expert_parallel_stall,
+             "a rank that keeps the others waiting in a step for so long ends the group");
+  parser.Add("expert-parallel-start", &config.expert_parallel_start,
+             "the same before the first step, while weights are loaded");
 
   parser.Group("Cache");
   parser.Add("kv-cache-dtype", &config.kv_cache_dtype, "storage of compressed KV entries")
@@ -136,7 +140,9 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   options.draft_tokens = config.draft_tokens;
   options.parallel = {.size = config.expert_parallel_size,
                       .rank = config.expert_parallel_rank,
-                      .address = config.expert_parallel_address};
+                      .address = config.expert_parallel_address,
+                      .stall = config.expert_parallel_stall,
+                      .start = config.expert_parallel_start};
   options.prefix.pages = config.prefix_cache > 0 ? std::numeric_limits<int64_t>::max() : 0;
   options.prefix_percent = config.prefix_cache;
   options.prefix.states = config.prefix_cache_states;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -27,6 +28,8 @@ struct OptionsConfig {
   int expert_parallel_size = 1;
   int expert_parallel_rank = 0;
   std::string expert_parallel_address{};
+  std::chrono::nanoseconds expert_parallel_stall = std::chrono::seconds(60);
+  std::chrono::nanoseconds expert_parallel_start = std::chrono::minutes(30);
 
   // Affects performance.
   std::string device = "cpu";

@@ -180,13 +180,14 @@ absl::Status ExpertGroup::Impl::CheckHealth() {
     BATON_RETURN_IF_ERROR(healthy) << "rank " << options.rank;
   }
   MutexLock lock(mutex);
-  if (!leads() || board.decided() == 0 || Clock::now() - decided_at < options.stall) {
-    return absl::OkStatus();
-  }
+  const bool starting = board.decided() == 0;
+  const auto patience = starting ? options.start : options.stall;
+  if (!leads() || Clock::now() - decided_at < patience) return absl::OkStatus();
   const std::vector<int> busy = board.Busy();
   if (busy.empty()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("rank ", absl::StrJoin(busy, " and rank "), " is stuck in a step"));
+      absl::StrCat("rank ", absl::StrJoin(busy, " and rank "),
+                   starting ? " has not come to the first step" : " is stuck in a step"));
 }
 
 void ExpertGroup::Impl::End(const absl::Status& why) {

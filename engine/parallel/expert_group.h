@@ -32,6 +32,7 @@ struct ExpertGroupOptions {
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds silence = std::chrono::seconds(5);  // of a process
   std::chrono::nanoseconds stall = std::chrono::seconds(60);   // of a rank that others wait for
+  std::chrono::nanoseconds start = std::chrono::minutes(30);   // the same, before the first step
   // Called once, by the control thread, when the group has ended otherwise than by leaving.
   std::function<void(const absl::Status&)> on_fault = EndProcess;
 };

@@ -227,6 +227,14 @@ TEST_F(ExpertGroupTest, ARankThatKeepsTheOthersWaitingEndsThemAndIsNamed) {
   EXPECT_THAT(Fault(1), HasSubstr("rank 1 is stuck in a step"));
 }
 
+TEST_F(ExpertGroupTest, ARankThatNeverStartsEndsTheOthersAndIsNamed) {
+  JoinAll(2, [](ExpertGroupOptions& options) { options.start = milliseconds(300); });
+  const auto waiting =
+      std::async(std::launch::async, [&] { return Group(0).Agree({.kind = PassKind::kStart}); });
+  EXPECT_THAT(Fault(0), HasSubstr("rank 1 has not come to the first step"));
+  EXPECT_THAT(Fault(1), HasSubstr("rank 1 has not come to the first step"));
+}
+
 TEST_F(ExpertGroupTest, AnUnhealthyDeviceEndsTheGroup) {
   JoinAll(2);
   Group(1).Watch([] { return absl::InternalError("NCCL is unhappy"); });
