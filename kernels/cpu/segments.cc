@@ -11,7 +11,6 @@ namespace baton::kernels {
 namespace {
 
 constexpr int64_t kWord = 4;
-constexpr int64_t kVector = 4 * kWord;
 constexpr int64_t kBlock = int64_t{64} << 10;  // staging bytes a thread takes at a time
 
 uint32_t LoadWord(const std::byte* source) {

@@ -408,7 +408,9 @@ TEST_F(HostileLaneSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
     channels.push_back(Connect(4096));
     ASSERT_TRUE(Soon([&] { return server_.service->connections() == channels.size(); }));
   }
-  const auto refused = Connect(4096);
+  absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
+  ASSERT_THAT(socket, IsOk());
+  const auto refused = MakeUnixLane(*std::move(socket));
   EXPECT_TRUE(Soon([&] { return !refused->Receive().ok(); }));
   EXPECT_EQ(server_.service->connections(), channels.size());
   // Those that were opened elsewhere as well.

@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <future>
+#include <thread>
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -144,7 +145,9 @@ TEST_F(RendezvousTest, StrangersAndRestartedRanksDoNotStandInTheWay) {
 TEST_F(RendezvousTest, WithoutFileDescriptorsItWaitsAndSaysSo) {
   RendezvousOptions brief = Options(0);
   brief.timeout = std::chrono::milliseconds(600);
-  Meeting zero = Start(brief);
+  // No future: the sanitizers look at its virtual functions, which takes a file descriptor.
+  absl::Status status;
+  std::thread zero([&] { status = Meet(brief).status(); });
   const HostPort address = *ParseHostPort(address_);
   while (!Socket::Connect(address).ok()) std::this_thread::yield();  // until it listens
   const Socket caller(::socket(AF_INET, SOCK_STREAM, 0));
@@ -162,7 +165,7 @@ TEST_F(RendezvousTest, WithoutFileDescriptorsItWaitsAndSaysSo) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(caller.fd(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   const std::clock_t began = std::clock();
-  const absl::Status status = zero.get().status();
+  zero.join();
   EXPECT_LT(std::clock() - began, CLOCKS_PER_SEC / 10);  // of a CPU, in half a second
   taken.clear();
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
