@@ -375,6 +375,7 @@ class Partitions(FaultMatrix):
                           ["netns", "exec", namespace, str(namespaces.BINARIES / f"baton-{role}"),
                            f"--model-dir={namespaces.MODEL}", *flags], self.logs)
         self.addCleanup(process.kill)
+        process.addresses  # it listens
         return process
 
     def partition(self, fault: str, *matches: str) -> None:

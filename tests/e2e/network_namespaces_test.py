@@ -99,6 +99,7 @@ class NetworkNamespaces(unittest.TestCase):
                           ["netns", "exec", namespace, str(BINARIES / f"baton-{role}"),
                            f"--model-dir={MODEL}", *flags], cls.logs)
         cls.addClassCleanup(process.terminate)
+        process.addresses  # it listens
         return process
 
     @classmethod

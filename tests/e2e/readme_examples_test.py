@@ -61,7 +61,7 @@ def leading_json(text: str, count: int) -> tuple[list[dict], str]:
 class ReadmeExamples(unittest.TestCase):
     def test_every_example_answers_what_it_promises(self):
         blocks = BLOCK.findall(README)
-        checks = [self.commands, self.chat, self.completions, self.state]
+        checks = [self.commands, self.chat, self.completions_and_state]
         self.assertEqual(len(blocks), len(checks), "an example without a check, or the reverse")
         for block, check in zip(blocks, checks):
             with self.subTest(check.__name__):
@@ -80,16 +80,13 @@ class ReadmeExamples(unittest.TestCase):
                        for chunk in chunks for choice in chunk["choices"])
         self.assertEqual(text, "ZEBRA-4492-OMEGA")
 
-    def completions(self, output: str):
-        (answer, refusal), _ = leading_json(output, 2)
+    def completions_and_state(self, output: str):
+        (answer, refusal, models, health), metrics = leading_json(output, 4)
         self.assertEqual(answer["usage"]["completion_tokens"], 5)
         self.assertTrue(answer["choices"][0]["text"])
         self.assertGreater(answer["baton"]["handoff_bytes"], 0)
         self.assertEqual(refusal["error"]["param"], "n")
         self.assertIn("n is 2", refusal["error"]["message"])
-
-    def state(self, output: str):
-        (models, health), metrics = leading_json(output, 2)
         self.assertEqual(models["data"][0]["id"], "needle-17m")
         self.assertEqual({w["role"] for w in health["workers"]}, {"prefill", "decode"})
         self.assertIn("baton_time_to_first_token_seconds_count", metrics)

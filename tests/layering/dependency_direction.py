@@ -13,7 +13,7 @@ MAY_INCLUDE = {
     "engine": ["kernels", "common", "common/base"],
     "kvtransfer": ["kernels", "common", "common/base"],
     "kvtransfer/grpc": ["kvtransfer", "kernels", "common", "common/base", "common/rpc", "baton/v1"],
-    "cli": ["common", "common/base", "common/rpc", "baton/v1"],
+    "cli": ["router/tokenizer", "common", "common/base", "common/rpc", "baton/v1"],
     "cli/needle": ["cli", "router/tokenizer", "router/chat", "common", "common/base"],
     "router": ["common", "common/base", "common/rpc", "baton/v1"],
     "router/tokenizer": ["common", "common/base"],
@@ -29,7 +29,8 @@ CUDA_HEADER = re.compile(r"#include [<\"](cuda|cublas|nccl|cub/|cutlass/|cute/)"
 GRPC_HEADER = re.compile(r"#include [<\"](grpc|grpcpp|baton/v1)/")
 GRPC_FREE = ("common/", "kernels/", "engine/", "kvtransfer/", "router/tokenizer/", "router/chat/")
 GRPC_HOMES = ("common/rpc/", "kvtransfer/grpc/")
-GETENV_HOMES = ("common/config", "cli/terminal.cc")  # the latter: NO_COLOR and TERM
+# In cli: NO_COLOR and TERM, and the key that no flag may show.
+GETENV_HOMES = ("common/config", "cli/terminal.cc", "cli/api_key.cc")
 # Includes of these, and bare names such as "cblas.h", are not ours.
 LIBRARIES = ("absl/", "google/", "grpc/", "grpcpp/", "spdlog/", "yaml-cpp/", "CLI/", "nlohmann/",
              "boost/", "prometheus/", "openssl/")
