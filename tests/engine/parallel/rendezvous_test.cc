@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <future>
+#include <latch>
 #include <thread>
 
 #include <fcntl.h>
@@ -145,9 +146,15 @@ TEST_F(RendezvousTest, StrangersAndRestartedRanksDoNotStandInTheWay) {
 TEST_F(RendezvousTest, WithoutFileDescriptorsItWaitsAndSaysSo) {
   RendezvousOptions brief = Options(0);
   brief.timeout = std::chrono::milliseconds(600);
-  // No future: the sanitizers look at its virtual functions, which takes a file descriptor.
+  // Neither a future nor the end of a thread before descriptors are back: the sanitizers look at
+  // virtual functions, which takes one.
   absl::Status status;
-  std::thread zero([&] { status = Meet(brief).status(); });
+  std::latch met(1), restored(1);
+  std::thread zero([&] {
+    status = Meet(brief).status();
+    met.count_down();
+    restored.wait();
+  });
   const HostPort address = *ParseHostPort(address_);
   while (!Socket::Connect(address).ok()) std::this_thread::yield();  // until it listens
   const Socket caller(::socket(AF_INET, SOCK_STREAM, 0));
@@ -165,10 +172,12 @@ TEST_F(RendezvousTest, WithoutFileDescriptorsItWaitsAndSaysSo) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(caller.fd(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   const std::clock_t began = std::clock();
-  zero.join();
+  met.wait();
   EXPECT_LT(std::clock() - began, CLOCKS_PER_SEC / 10);  // of a CPU, in half a second
   taken.clear();
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  restored.count_down();
+  zero.join();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
                                HasSubstr("did not come: 1; accept: Too many open files")));
 }
