@@ -250,7 +250,8 @@ asio::awaitable<void> Connection::Watch(std::shared_ptr<Exchange> exchange) {
         co_await socket_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
     buffer_.commit(bytes);
   }
-  if (error && !stop_watching_) {
+  // The end of what the client sends is told to one read: the next would wait for it in vain.
+  if (error && (!stop_watching_ || error != asio::error::operation_aborted)) {
     client_gone_ = true;
     // A write that waits for a client that is gone must not wait for its timeout.
     error_code ignored;
