@@ -48,6 +48,7 @@ TEST(HalfCloseTest, EveryConnectionEndsAfterItsAnswer) {
     ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     ASSERT_EQ(send(client, kRequest.data(), kRequest.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(kRequest.size()));
+    usleep(static_cast<useconds_t>(i % 150));
     shutdown(client, SHUT_WR);
     char bytes[1024];
     ssize_t received = 0;
