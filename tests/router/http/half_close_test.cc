@@ -7,34 +7,18 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "gtest/gtest.h"
-#include "prometheus/gauge.h"
-#include "router/http/server.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/router/http/server_fixture.h"
 
 namespace baton::router {
 namespace {
 
-class EchoHandler final : public HttpHandler {
- public:
-  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
-    reply->Respond({.body = request.body});
-  }
-  HttpResponse Refuse(int status, const std::string& message) override {
-    return {.status = status, .body = message};
-  }
-};
-
 // The end of what a client sends may come at any moment of the answer; about one in a thousand came
 // when nobody looked, and the connection stayed.
-TEST(HalfCloseTest, EveryConnectionEndsAfterItsAnswer) {
-  EchoHandler handler;
-  prometheus::Gauge connections;
-  BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<HttpServer> server,
-                             HttpServer::Start({.listen = "127.0.0.1:0"}, &handler, &connections));
+TEST_F(HttpServerTest, AConnectionEndsAfterItsAnswerWheneverTheClientClosesItsSide) {
+  Start();
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(server->port());
+  address.sin_port = htons(static_cast<uint16_t>(port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   constexpr std::string_view kRequest =
       "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody";
