@@ -27,33 +27,34 @@ class FaultReceiver final : public Receiver {
 
   FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
                        std::string* detail) override {
-    const Fault fault = Roll();
-    switch (fault.kind) {
-      case Kind::kDelay:
-      case Kind::kStall:
-        std::this_thread::sleep_for(fault.duration);
-        break;
-      case Kind::kDuplicate:
-        inner_->OnFrame(frame, checksum, detail);
-        break;
-      case Kind::kFail:
-        *detail = "failed by the fault plan";
-        return FrameVerdict::kRejected;
-      case Kind::kCorrupt: {
-        if (frame.empty()) break;
-        std::vector<std::byte> copy(frame.begin(), frame.end());
-        const uint64_t bit = fault.bit % (copy.size() * 8);
-        copy[bit / 8] ^= std::byte{1} << (bit % 8);
-        return inner_->OnFrame(copy, detail);
-      }
-      default:
-        break;
-    }
-    return inner_->OnFrame(frame, checksum, detail);
+    return Disturbed(
+        frame, detail, [&] { return inner_->OnFrame(frame, checksum, detail); },
+        [&](uint64_t bit) {
+          std::vector<std::byte> copy(frame.begin(), frame.end());
+          copy[bit / 8] ^= std::byte{1} << (bit % 8);
+          return inner_->OnFrame(copy, detail);
+        });
   }
 
   FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
                              std::string* detail) override {
+    const auto deliver = [&] { return inner_->OnDeviceFrame(staging, mover, detail); };
+    return Disturbed(staging, detail, deliver, [&](uint64_t bit) {
+      // The staging memory is this end's own copy.
+      auto* const at = const_cast<std::byte*>(staging.data() + bit / 8);
+      std::byte byte{};
+      mover.Read(at, std::span(&byte, 1));
+      byte ^= std::byte{1} << (bit % 8);
+      mover.Write(std::span(&byte, 1), at);
+      return deliver();
+    });
+  }
+
+ private:
+  // `deliver` passes the frame on, `corrupt` does so with that bit of it flipped.
+  template <typename Deliver, typename Corrupt>
+  FrameVerdict Disturbed(std::span<const std::byte> frame, std::string* detail,
+                         const Deliver& deliver, const Corrupt& corrupt) {
     const Fault fault = Roll();
     switch (fault.kind) {
       case Kind::kDelay:
@@ -61,29 +62,20 @@ class FaultReceiver final : public Receiver {
         std::this_thread::sleep_for(fault.duration);
         break;
       case Kind::kDuplicate:
-        inner_->OnDeviceFrame(staging, mover, detail);
+        deliver();
         break;
       case Kind::kFail:
         *detail = "failed by the fault plan";
         return FrameVerdict::kRejected;
-      case Kind::kCorrupt: {
-        if (staging.empty()) break;
-        // The staging memory is this end's own copy.
-        const uint64_t bit = fault.bit % (staging.size() * 8);
-        auto* const at = const_cast<std::byte*>(staging.data() + bit / 8);
-        std::byte byte{};
-        mover.Read(at, std::span(&byte, 1));
-        byte ^= std::byte{1} << (bit % 8);
-        mover.Write(std::span(&byte, 1), at);
-        break;
-      }
+      case Kind::kCorrupt:
+        if (frame.empty()) break;
+        return corrupt(fault.bit % (frame.size() * 8));
       default:
         break;
     }
-    return inner_->OnDeviceFrame(staging, mover, detail);
+    return deliver();
   }
 
- private:
   Fault Roll() {
     MutexLock lock(mutex_);
     return dice_.Next();

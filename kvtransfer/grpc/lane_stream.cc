@@ -74,14 +74,30 @@ std::string TransportOf(const std::string& packet) {
   return hello == nullptr ? "" : hello->transport;
 }
 
-class ClientLane final : public LaneChannel {
+// Either end: packets go out by a call and come in through an inbox.
+template <typename Call>
+class StreamLane : public LaneChannel {
+ public:
+  absl::Status Send(const LaneMessage& message) override {
+    return call_->Write(ToProto(EncodeLaneMessage(message)))
+               ? absl::OkStatus()
+               : absl::UnavailableError("the lane has ended");
+  }
+  Received Receive() override { return inbox_->Take(); }
+  void SetWakeup(std::function<void()> wake) override { inbox_->SetWakeup(std::move(wake)); }
+
+ protected:
+  StreamLane(std::shared_ptr<Call> call, std::shared_ptr<Inbox> inbox)
+      : inbox_(std::move(inbox)), call_(std::move(call)) {}
+
+  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<Call> call_;
+};
+
+class ClientLane final : public StreamLane<ClientCall> {
  public:
   ClientLane(std::string_view transport, const std::string& endpoint, uint64_t bytes)
-      : call_(ClientCall::Create(
-            kMaxQueued,
-            {.on_message =
-                 [inbox = inbox_](v1::LaneMessage&& message) { inbox->Push(std::move(message)); },
-             .on_done = [inbox = inbox_](const absl::Status& status) { inbox->End(status); }})) {
+      : ClientLane(std::make_shared<Inbox>()) {
     call_->Write(ToProto(EncodeLaneHello(transport, bytes)));
     const auto stub = v1::Transfer::NewStub(rpc::MakeChannel(endpoint, rpc::ChannelKind::kControl));
     call_->Start([&](grpc::ClientContext* context, auto* reactor) {
@@ -90,39 +106,24 @@ class ClientLane final : public LaneChannel {
   }
   ~ClientLane() override { call_->Cancel(); }
 
-  absl::Status Send(const LaneMessage& message) override {
-    return call_->Write(ToProto(EncodeLaneMessage(message)))
-               ? absl::OkStatus()
-               : absl::UnavailableError("the lane has ended");
-  }
-  Received Receive() override { return inbox_->Take(); }
-  void SetWakeup(std::function<void()> wake) override { inbox_->SetWakeup(std::move(wake)); }
-
  private:
-  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
-  const std::shared_ptr<ClientCall> call_;
+  explicit ClientLane(const std::shared_ptr<Inbox>& inbox)
+      : StreamLane(ClientCall::Create(
+                       kMaxQueued,
+                       {.on_message =
+                            [inbox](v1::LaneMessage&& message) { inbox->Push(std::move(message)); },
+                        .on_done = [inbox](const absl::Status& status) { inbox->End(status); }}),
+                   inbox) {}
 };
 
-class ServerLane final : public LaneChannel {
+class ServerLane final : public StreamLane<ServerCall> {
  public:
   ServerLane(std::shared_ptr<ServerCall> call, std::shared_ptr<Inbox> inbox)
-      : call_(std::move(call)), inbox_(std::move(inbox)) {}
+      : StreamLane(std::move(call), std::move(inbox)) {}
   ~ServerLane() override {
     inbox_->SetWakeup(nullptr);
     call_->Finish(absl::UnavailableError("the receiver has ended the lane"));
   }
-
-  absl::Status Send(const LaneMessage& message) override {
-    return call_->Write(ToProto(EncodeLaneMessage(message)))
-               ? absl::OkStatus()
-               : absl::UnavailableError("the lane has ended");
-  }
-  Received Receive() override { return inbox_->Take(); }
-  void SetWakeup(std::function<void()> wake) override { inbox_->SetWakeup(std::move(wake)); }
-
- private:
-  const std::shared_ptr<ServerCall> call_;
-  const std::shared_ptr<Inbox> inbox_;
 };
 
 }  // namespace

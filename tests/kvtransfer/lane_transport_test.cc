@@ -27,14 +27,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-constexpr Incarnation kSender = 11;
 constexpr size_t kGroupBytes = size_t{256} << 10;
-
-HandoffKey Key(uint64_t request, Incarnation receiver) {
-  return {.attempt = {.request = {request, request}, .attempt = 1},
-          .sender = kSender,
-          .receiver = receiver};
-}
 
 // Records of whole words, as those of every real layout.
 CacheLayout TinyWordLayout() {

@@ -28,16 +28,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Optional;
 
-constexpr Incarnation kSender = 11;
-
 // An endpoint that no other run of this test has.
 Incarnation NewReceiver() { return NewIncarnation(); }
-
-HandoffKey Key(uint64_t request, Incarnation receiver) {
-  return {.attempt = {.request = {request, request}, .attempt = 1},
-          .sender = kSender,
-          .receiver = receiver};
-}
 
 std::unique_ptr<Transport> NewTransport() {
   absl::StatusOr<std::unique_ptr<Transport>> transport = MakeShmTransport();

@@ -15,6 +15,14 @@
 
 namespace baton::kvtransfer {
 
+// What one sender hands to a receiver.
+inline constexpr Incarnation kSender = 11;
+inline HandoffKey Key(uint64_t request, Incarnation receiver) {
+  return {.attempt = {.request = {request, request}, .attempt = 1},
+          .sender = kSender,
+          .receiver = receiver};
+}
+
 inline void ExpectMoved(std::list<LiveHandoff>& runs) {
   for (LiveHandoff& run : runs) {
     EXPECT_THAT(run.Sent(), ::testing::Optional(testing::IsOk()));
