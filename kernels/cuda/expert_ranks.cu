@@ -61,15 +61,7 @@ __global__ void __launch_bounds__(kThreads) Unpack(UnpackRowsParams params, RowL
 }
 
 // Eight columns a thread.
-__device__ void Add(const Vector16& from, float (&sum)[8]) {
-  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    sum[2 * i] += LowBf16(words[i]);
-    sum[2 * i + 1] += HighBf16(words[i]);
-  }
-}
-__device__ void Add(const float* from, float (&sum)[8]) {
+__device__ void AddFloats(const float* from, float (&sum)[8]) {
   const Vector16 halves[2] = {LoadStreaming16(from), LoadStreaming16(from + 4)};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -87,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) SumSlotsKernel(SumSlotsParams params
   float sum[8] = {};
   for (int i = 0; i < params.slot.cols; ++i) {
     const int slot = params.slot.Row(row)[i];
-    if (slot >= 0) Add(LoadStreaming16(params.y.Row(slot) + col), sum);
+    if (slot >= 0) AddBf16(LoadStreaming16(params.y.Row(slot) + col), sum);
   }
   auto* out = reinterpret_cast<float4*>(params.sum.Row(row) + col);
   out[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
@@ -100,9 +92,9 @@ __global__ void __launch_bounds__(kThreads) AddRanksKernel(AddRanksParams params
   if (col >= params.out.cols) return;
   float sum[8] = {};
   for (int rank = 0; rank < params.ranks; ++rank) {
-    Add(params.sums.data()[rank] + row * params.out.cols + col, sum);
+    AddFloats(params.sums.data()[rank] + row * params.out.cols + col, sum);
   }
-  Add(Load16(params.shared.Row(row) + col), sum);
+  AddBf16(Load16(params.shared.Row(row) + col), sum);
   Store16(params.out.Row(row) + col,
           make_uint4(PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3]), PackBf16(sum[4], sum[5]),
                      PackBf16(sum[6], sum[7])));

@@ -85,15 +85,6 @@ __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsPara
   if (expert == params.expert_count - 1 && threadIdx.x == 0) params.begin[expert + 1] = next;
 }
 
-__device__ void Add(const Vector16& from, float (&sum)[8]) {
-  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    sum[2 * i] += LowBf16(words[i]);
-    sum[2 * i + 1] += HighBf16(words[i]);
-  }
-}
-
 __global__ void __launch_bounds__(kCombineThreads) SumExperts(CombineExpertsParams params) {
   const int64_t row = blockIdx.x;
   const int64_t col = (int64_t{blockIdx.y} * kCombineThreads + threadIdx.x) * 8;
@@ -102,9 +93,9 @@ __global__ void __launch_bounds__(kCombineThreads) SumExperts(CombineExpertsPara
   float sum[8] = {};
   for (int i = 0; i < k; ++i) {
     const int slot = params.slot.Row(row)[i];
-    if (slot >= 0) Add(LoadStreaming16(params.y.Row(slot) + col), sum);
+    if (slot >= 0) AddBf16(LoadStreaming16(params.y.Row(slot) + col), sum);
   }
-  Add(Load16(params.shared.Row(row) + col), sum);
+  AddBf16(Load16(params.shared.Row(row) + col), sum);
   Store16(params.out.Row(row) + col,
           make_uint4(PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3]), PackBf16(sum[4], sum[5]),
                      PackBf16(sum[6], sum[7])));

@@ -13,6 +13,15 @@ namespace baton::kernels::cuda {
 // A word holds two BF16 values, the first in the low half.
 __device__ inline float LowBf16(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float HighBf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+// The eight values of four words, added to `sum` in their order.
+__device__ inline void AddBf16(const uint4& from, float (&sum)[8]) {
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sum[2 * i] += LowBf16(words[i]);
+    sum[2 * i + 1] += HighBf16(words[i]);
+  }
+}
 __device__ inline uint32_t PackBf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
