@@ -12,23 +12,15 @@ import time
 import unittest
 import xml.etree.ElementTree
 
+from fake_server import FakeServer
+
 BATON = pathlib.Path(os.environ["BATON_BINARIES"]) / "baton"
 
 
-class FakeRouter(http.server.BaseHTTPRequestHandler):
+class FakeRouter(FakeServer):
     """Streams max_tokens tokens after `delay_s`; `script` says what becomes of the n-th request."""
 
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self, status: int, body: bytes, content_type: str = "application/json"):
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def do_GET(self):
         with self.server.lock:

@@ -10,21 +10,13 @@ import threading
 import time
 import unittest
 
+from fake_server import FakeServer
+
 BATON = pathlib.Path(os.environ["BATON_BINARIES"]) / "baton"
 
 
-class FakeRouter(http.server.BaseHTTPRequestHandler):
+class FakeRouter(FakeServer):
     """Refuses the first question in words that a terminal would obey, answers later ones."""
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self, status: int, body: bytes, content_type: str = "application/json"):
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def do_GET(self):
         self.answer(200, json.dumps({"data": [{"id": "fake"}]}).encode())
