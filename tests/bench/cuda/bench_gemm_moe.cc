@@ -12,7 +12,6 @@
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/permute.h"
 #include "kernels/cuda/router.h"
-#include "kernels/cuda/sampler.h"
 #include "kernels/runtime/stream.h"
 #include "tests/bench/cuda/harness.h"
 
@@ -260,35 +259,6 @@ const BenchGroup kRouter("router", [](Bench& bench) {
                                          LtMatmul::RoundUpRows(rows)}},
                                   stream);
                }});
-  }
-});
-
-const BenchGroup kSampler("sampler", [](Bench& bench) {
-  constexpr int64_t kVocabulary = 129280, kRows = 64;
-  std::mt19937 engine(1);
-  std::normal_distribution<float> normal(0, 3);
-  std::vector<float> values(kRows * kVocabulary);
-  for (float& value : values) value = normal(engine);
-  const DeviceBuffer logits = OnDevice(values), tokens = Zeros(kRows * 4);
-  struct Variant {
-    const char* name;
-    SampleRow row;
-  };
-  for (const auto& [name, row] :
-       {Variant{"greedy", {.temperature = 0}}, Variant{"temperature", {.temperature = 0.7f}},
-        Variant{"top_k 50", {.temperature = 0.7f, .top_k = 50}},
-        Variant{"top_p 0.9", {.temperature = 0.7f, .top_p = 0.9f}}}) {
-    const DeviceBuffer rows = OnDevice(std::vector<SampleRow>(kRows, row));
-    bench.Run({.name = std::string("sample 64 rows, ") + name,
-               .bytes = kRows * kVocabulary * 4.0,
-               .launch =
-                   [&](int, CUstream_st* stream) {
-                     Sample({.logits = Matrix<const float>(logits, kRows, kVocabulary),
-                             .rows = rows.As<SampleRow>(),
-                             .tokens = tokens.As<int32_t>()},
-                            stream);
-                   }},
-              Ceiling::kRead);
   }
 });
 
