@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace baton {
@@ -24,6 +25,9 @@ struct SamplingParams {
   // At most kMaxStopTokenIds; ids outside the vocabulary have no effect.
   std::vector<int32_t> stop_token_ids = {};
   bool ignore_eos = false;
+  // Log-probabilities of each generated token and of so many of the likeliest in its place, 0 to
+  // kMaxTopLogprobs (common/base/token_logprobs.h). Unset: none. They change no token.
+  std::optional<int32_t> top_logprobs = {};
 };
 
 }  // namespace baton

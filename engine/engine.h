@@ -61,6 +61,8 @@ struct StepOutput {
   // Tokens appended to the sequence in this step: none for an inner prompt chunk, one for the last
   // chunk, 1 to draft_tokens + 1 for a decode step. Never more than max_tokens allows.
   std::vector<int32_t> new_tokens;
+  // One for each of them if the sequence's sampling asks (top_logprobs), else none.
+  std::vector<TokenLogprobs> logprobs = {};
   Finish finish = Finish::kNo;
   int32_t drafted = 0;   // tokens the MTP block proposed in this step ...
   int32_t accepted = 0;  // ... and how many of them are among new_tokens

@@ -181,6 +181,10 @@ void Engine::StepRun::Forward() {
   for (Work& work : work_) {
     const auto rows = static_cast<int>(work.computes.size());
     const size_t sampled = work.samples ? work.drafts().size() + 1 : 0;
+    SampleFrom(work, work.known, sampled);
+    for (RowSampling& row : work.sampling) {
+      row.top_logprobs = work.sequence->sampling_.top_logprobs;
+    }
     Sequence::State& state = *work.sequence->state_;
     state.forwarded = work.start + rows;
     batch.push_back({.tokens = work.computes,
@@ -189,7 +193,7 @@ void Engine::StepRun::Forward() {
                      .slot = state.slot,
                      .first_logits_row = rows - static_cast<int>(sampled),
                      .first_streams_row = work.FirstPromptMtpRow(),
-                     .sampling = SampleFrom(work, work.known, sampled)});
+                     .sampling = work.sampling});
   }
   result_ = engine_.model->Forward(batch, *engine_.storage);
 }
@@ -198,6 +202,7 @@ std::vector<StepOutput> Engine::StepRun::Take() {
   std::vector<StepOutput> outputs;
   outputs.reserve(work_.size());
   size_t row = 0;
+  size_t asking_row = 0;  // of result_.logprobs
   for (const Work& work : work_) {
     Sequence& sequence = *work.sequence;
     StepOutput& output = outputs.emplace_back();
@@ -210,6 +215,11 @@ std::vector<StepOutput> Engine::StepRun::Take() {
                                        sequence.sampling_, work.limits);
       row += rows;
       output.new_tokens = std::move(verified.new_tokens);
+      if (sequence.sampling_.top_logprobs) {
+        const auto logprobs = result_.logprobs.subspan(asking_row, output.new_tokens.size());
+        output.logprobs.assign(logprobs.begin(), logprobs.end());
+        asking_row += rows;
+      }
       output.finish = verified.finish;
       output.drafted = static_cast<int32_t>(rows) - 1;
       output.accepted = verified.accepted;

@@ -183,17 +183,18 @@ void CudaModel::Begin(std::span<const Chunk> batch, Result& result) const {
     streams_rows += RowsOf(chunk) - FirstStreamsRow(chunk);
   }
   result.sampling = SamplingOf(batch);
-  const bool sampled = !result.sampling.empty();
-  result.logits.Begin(sampled ? 0 : logits_rows * config().vocab_size);
-  result.tokens.Begin(sampled ? logits_rows : 0);
+  result.logits.Begin(result.sampling.empty() ? logits_rows * config().vocab_size : 0);
+  result.sampled.Begin(result.sampling);
   result.streams.Begin(streams_rows * scratch_.streams.cols);
 }
 
-ForwardResult CudaModel::Finish(const Result& result) const {
+ForwardResult CudaModel::Finish(Result& result) const {
   stream_.Synchronize();
-  CheckSampled(result.tokens.values());
+  CheckSampled(result.sampled.tokens.values());
+  result.logprobs = result.sampled.LogprobsOf(result.sampling);
   return {.logits = result.logits.values(),
-          .tokens = result.tokens.values(),
+          .tokens = result.sampled.tokens.values(),
+          .logprobs = result.logprobs,
           .streams = result.streams.values()};
 }
 
@@ -370,9 +371,10 @@ void CudaModel::RunHeads(const HeadWeights& head, const Pass& pass, const PassCo
 void CudaModel::AppendRows(int64_t rows, Result& result) {
   const MatrixView<const float> logits = scratch_.logits.Rows(0, rows);
   if (result.sampling.empty()) return result.logits.Append(logits, stream_.get());
-  const auto sampling = std::span<const RowSampling>(result.sampling)
-                            .subspan(result.tokens.values().size(), static_cast<size_t>(rows));
-  sampler_.Sample(logits, sampling, result.tokens, stream_.get());
+  const auto sampling =
+      std::span<const RowSampling>(result.sampling)
+          .subspan(result.sampled.tokens.values().size(), static_cast<size_t>(rows));
+  sampler_.Sample(logits, sampling, result.sampled, stream_.get());
 }
 
 template <typename Chunk>

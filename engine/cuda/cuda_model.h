@@ -60,13 +60,14 @@ class CudaModel final : public Model {
   struct Result {
     std::vector<RowSampling> sampling;  // of all rows with logits; empty: these are wanted
     HostRows<float> logits;
-    HostRows<int32_t> tokens;
+    SampledRows sampled;
+    std::vector<TokenLogprobs> logprobs;  // of `sampled`, once it has been waited for
     HostRows<BFloat16> streams;
   };
   template <typename Chunk>
   void Begin(std::span<const Chunk> batch, Result& result) const;
   // Waits for the device.
-  ForwardResult Finish(const Result& result) const;
+  ForwardResult Finish(Result& result) const;
 
   // Waits for the group, if there is one, to come to a pass that has MoE layers.
   void Enter(PassKind kind, const Pass& pass);

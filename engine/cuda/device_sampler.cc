@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "engine/sampler/logprobs.h"
+#include "kernels/cuda/logprobs.h"
 #include "kernels/cuda/sampler.h"
 #include "kernels/runtime/stream.h"
 
@@ -13,6 +15,7 @@ using kernels::cuda::SampleRow;
 
 // Ids that would end the sequence too early, at most so many a row.
 constexpr int64_t kMaxBanned = static_cast<int64_t>(kMaxStopTokenIds) + 1;
+constexpr int64_t kMaxLogprobsBytes = (1 + kMaxTopLogprobs) * int64_t{sizeof(TokenLogprob)};
 
 int32_t* AppendBanned(const RowSampling& sampling, int32_t* end) {
   const SamplingParams& params = *sampling.params;
@@ -26,20 +29,45 @@ int32_t* AppendBanned(const RowSampling& sampling, int32_t* end) {
 
 }  // namespace
 
-int64_t DeviceSampler::Bytes(int64_t max_rows) {
-  return max_rows * (int64_t{sizeof(SampleRow)} + (1 + kMaxBanned) * int64_t{sizeof(int32_t)});
+void SampledRows::Begin(std::span<const RowSampling> sampling) {
+  int64_t asking = 0;
+  width = 1;
+  for (const RowSampling& row : sampling) {
+    if (!row.top_logprobs) continue;
+    ++asking;
+    width = std::max<int64_t>(width, 1 + *row.top_logprobs);
+  }
+  tokens.Begin(std::ssize(sampling));
+  logprobs.Begin(asking * width);
 }
 
-// What is uploaded comes first, tokens last.
+std::vector<TokenLogprobs> SampledRows::LogprobsOf(std::span<const RowSampling> sampling) const {
+  std::vector<TokenLogprobs> rows;
+  for (const RowSampling& row : sampling) {
+    if (!row.top_logprobs) continue;
+    const size_t begin = rows.size() * static_cast<size_t>(width);
+    rows.push_back(LogprobsOfRow(logprobs.values().subspan(begin, static_cast<size_t>(width)),
+                                 *row.top_logprobs));
+  }
+  return rows;
+}
+
+int64_t DeviceSampler::Bytes(int64_t max_rows) {
+  return max_rows * (kMaxLogprobsBytes + int64_t{sizeof(SampleRow)} +
+                     (2 + kMaxBanned) * int64_t{sizeof(int32_t)});
+}
+
 void DeviceSampler::Sample(kernels::MatrixView<const float> logits,
-                           std::span<const RowSampling> sampling, HostRows<int32_t>& tokens,
+                           std::span<const RowSampling> sampling, SampledRows& result,
                            CUstream_st* stream) {
   BATON_CHECK(std::ssize(sampling) == logits.rows && Bytes(logits.rows) <= device_.size())
       << sampling.size() << " of " << logits.rows << " rows";
   copied_.Synchronize();
   auto* const rows = staging_.As<SampleRow>();
-  auto* const banned = reinterpret_cast<int32_t*>(rows + logits.rows);
+  auto* const out_row = reinterpret_cast<int32_t*>(rows + logits.rows);
+  int32_t* const banned = out_row + logits.rows;
   int32_t* end = banned;
+  int32_t asking = 0;
   for (int64_t i = 0; i < logits.rows; ++i) {
     const SamplingParams& params = *sampling[i].params;
     rows[i] = {.temperature = params.temperature,
@@ -51,19 +79,27 @@ void DeviceSampler::Sample(kernels::MatrixView<const float> logits,
                .banned_begin = static_cast<int32_t>(end - banned)};
     end = AppendBanned(sampling[i], end);
     rows[i].banned_count = static_cast<int32_t>(end - banned) - rows[i].banned_begin;
+    out_row[i] = sampling[i].top_logprobs ? asking++ : -1;
   }
-  kernels::CopyAsync(device_.data(), staging_.data(),
-                     reinterpret_cast<std::byte*>(end) - staging_.data(), stream);
+  std::byte* const uploaded = device_.data() + logits.rows * kMaxLogprobsBytes;
+  kernels::CopyAsync(uploaded, staging_.data(), reinterpret_cast<std::byte*>(end) - staging_.data(),
+                     stream);
   copied_.Record(stream);
-  const auto* const device_rows = device_.As<SampleRow>();
+  const auto* const device_rows = reinterpret_cast<const SampleRow*>(uploaded);
+  const auto* const device_out_row = reinterpret_cast<const int32_t*>(device_rows + logits.rows);
   const kernels::MatrixView<int32_t> sampled(
       reinterpret_cast<int32_t*>(device_.data() + device_.size()) - logits.rows, logits.rows, 1);
   kernels::cuda::Sample({.logits = logits,
                          .rows = device_rows,
-                         .banned = reinterpret_cast<const int32_t*>(device_rows + logits.rows),
+                         .banned = device_out_row + logits.rows,
                          .tokens = sampled.data},
                         stream);
-  tokens.Append(sampled, stream);
+  result.tokens.Append(sampled, stream);
+  if (asking == 0) return;
+  const kernels::MatrixView<TokenLogprob> out(device_.As<TokenLogprob>(), asking, result.width);
+  kernels::cuda::Logprobs(
+      {.logits = logits, .tokens = sampled.data, .out_row = device_out_row, .out = out}, stream);
+  result.logprobs.Append(out, stream);
 }
 
 void CheckSampled(std::span<const int32_t> tokens) {

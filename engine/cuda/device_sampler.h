@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "common/base/token_logprobs.h"
 #include "engine/cuda/host_rows.h"
 #include "engine/sampler/sampler.h"
 #include "kernels/matrix.h"
@@ -11,7 +13,20 @@
 
 namespace baton::engine::cuda {
 
-// engine/sampler/sampler.h where the logits are: four bytes a row go to the host instead of a row.
+// What a call chooses, on its way to the host.
+struct SampledRows {
+  HostRows<int32_t> tokens;         // [rows]
+  HostRows<TokenLogprob> logprobs;  // [rows that ask, width]
+  int64_t width = 1;                // 1 + the most that a row asks for
+
+  // Empty, with room for so many rows.
+  void Begin(std::span<const RowSampling> sampling);
+  // Of the rows that ask, once all is here.
+  std::vector<TokenLogprobs> LogprobsOf(std::span<const RowSampling> sampling) const;
+};
+
+// engine/sampler/sampler.h where the logits are: four bytes a row go to the host instead of a row,
+// and log-probabilities of the rows that ask.
 class DeviceSampler {
  public:
   static int64_t Bytes(int64_t max_rows);
@@ -19,12 +34,12 @@ class DeviceSampler {
   DeviceSampler(kernels::DeviceBuffer device, kernels::PinnedBuffer staging)
       : device_(std::move(device)), staging_(std::move(staging)) {}
 
-  // tokens gains one value a row: CheckSampled once it has arrived.
+  // `result` gains these rows: CheckSampled once its tokens have arrived.
   void Sample(kernels::MatrixView<const float> logits, std::span<const RowSampling> sampling,
-              HostRows<int32_t>& tokens, CUstream_st* stream);
+              SampledRows& result, CUstream_st* stream);
 
  private:
-  kernels::DeviceBuffer device_;
+  kernels::DeviceBuffer device_;  // log-probabilities, then what is uploaded, then tokens
   kernels::PinnedBuffer staging_;
   kernels::Event copied_;
 };

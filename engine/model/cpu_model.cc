@@ -12,8 +12,10 @@
 #include "engine/model/pass.h"
 #include "engine/model/rope_config.h"
 #include "engine/parallel/pass_gate.h"
+#include "engine/sampler/logprobs.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/logprobs.h"
 #include "kernels/mtp.h"
 #include "kernels/rms_norm.h"
 #include "kernels/window_kv.h"
@@ -30,6 +32,7 @@ struct Output {
   std::vector<float> logits;      // [wanted rows so far, vocab_size]; sampled: of one pass
   std::vector<RowSampling> sampling;
   std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;
 
   MatrixView<BFloat16> Streams(int64_t first_row, int64_t rows) {
     return {streams.data() + first_row * stream_width, rows, stream_width};
@@ -51,13 +54,19 @@ struct Output {
     if (sampling.empty()) return;
     const auto width = static_cast<size_t>(vocab_size);
     for (size_t row = 0; row * width < logits.size(); ++row) {
-      const auto& [params, point] = sampling[tokens.size()];
-      tokens.push_back(
-          sampler.Sample(std::span(logits).subspan(row * width, width), *params, point));
+      const RowSampling& how = sampling[tokens.size()];
+      const std::span<const float> values = std::span(logits).subspan(row * width, width);
+      tokens.push_back(sampler.Sample(values, *how.params, how.point));
+      if (!how.top_logprobs) continue;
+      std::vector<TokenLogprob> places(1 + static_cast<size_t>(*how.top_logprobs));
+      kernels::Logprobs(values, tokens.back(), places);
+      logprobs.push_back(LogprobsOfRow(places, *how.top_logprobs));
     }
     logits.clear();
   }
-  ForwardResult result() const { return {.logits = logits, .tokens = tokens, .streams = streams}; }
+  ForwardResult result() const {
+    return {.logits = logits, .tokens = tokens, .logprobs = logprobs, .streams = streams};
+  }
 };
 
 }  // namespace
@@ -124,6 +133,7 @@ void CpuModel::Impl::Begin(int64_t rows, int64_t logits_rows, std::vector<RowSam
   output.logits.reserve(logits_rows * config.vocab_size);
   output.sampling = std::move(sampling);
   output.tokens.clear();
+  output.logprobs.clear();
 }
 
 ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserver& observer) {

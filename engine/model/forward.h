@@ -5,6 +5,7 @@
 #include <span>
 
 #include "common/base/bf16.h"
+#include "common/base/token_logprobs.h"
 #include "engine/cache/storage.h"
 #include "engine/model/config.h"
 #include "engine/sampler/sampler.h"
@@ -70,6 +71,8 @@ struct ForwardResult {
   // Row-major [wanted rows in batch order, vocab_size], FP32; empty if tokens were asked for.
   std::span<const float> logits;
   std::span<const int32_t> tokens;  // [wanted rows in batch order]
+  // Of those of these rows whose sampling asks, in the same order: kernels/logprobs.h.
+  std::span<const TokenLogprobs> logprobs;
   // X after the last layer, row-major [wanted rows in batch order, streams, hidden].
   std::span<const BFloat16> streams;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct SamplePoint {
 struct RowSampling {
   const SamplingParams* params = nullptr;  // outlives what it is given to
   SamplePoint point;
+  // Beside the token: its log-probabilities and those of so many others.
+  std::optional<int32_t> top_logprobs = {};
 };
 
 // Chooses tokens from rows of logits. The choice is a function of its arguments alone; the object

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/token_logprobs.h"
 
 namespace baton::engine {
 
@@ -30,6 +31,10 @@ absl::Status ValidateSamplingParams(const SamplingParams& params) {
   if (params.stop_token_ids.size() > kMaxStopTokenIds) {
     return refuse("stop_token_ids is a list of ", params.stop_token_ids.size(), ", at most ",
                   kMaxStopTokenIds, " are allowed");
+  }
+  const int32_t top = params.top_logprobs.value_or(0);
+  if (top < 0 || top > kMaxTopLogprobs) {
+    return refuse("top_logprobs is ", top, ", must be in [0, ", kMaxTopLogprobs, "]");
   }
   return absl::OkStatus();
 }

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "kernels/logprobs.h"
 #include "tests/engine/cuda/cuda_test.h"
 
 namespace baton::engine {
@@ -173,6 +175,38 @@ TEST_F(StepTest, TokensSampledOnTheDeviceAreThoseOfTheHost) {
     EXPECT_EQ(std::vector<int32_t>(result.tokens.begin(), result.tokens.end()), expected)
         << "seed " << params.seed;
   }
+}
+
+TEST_F(StepTest, LogprobsOfRowsThatAskAreThoseOfTheHost) {
+  Forward({Chunk(0, 0, 700)});
+  SequenceChunk chunk = Chunk(0, 700, 4);
+  const std::vector<float> logits = Forward({chunk});
+  const size_t vocab = logits.size() / 4;
+  const SamplingParams params{.temperature = 0.8f, .seed = 5};
+  const std::vector<std::optional<int32_t>> asked = {5, std::nullopt, 0, kMaxTopLogprobs};
+  std::vector<RowSampling> sampling;
+  for (int64_t row = 0; row < 4; ++row) {
+    sampling.push_back({&params, {.position = 701 + row}, asked[static_cast<size_t>(row)]});
+  }
+  chunk.sampling = sampling;
+  const ForwardResult result = place_.model.Forward({&chunk, 1}, *place_.cache);
+  ASSERT_EQ(result.logprobs.size(), 3u);
+  size_t found = 0;
+  for (size_t row = 0; row < 4; ++row) {
+    if (!asked[row]) continue;
+    const TokenLogprobs& actual = result.logprobs[found++];
+    std::vector<TokenLogprob> expected(1 + static_cast<size_t>(*asked[row]));
+    kernels::Logprobs(std::span(logits).subspan(row * vocab, vocab), result.tokens[row], expected);
+    ASSERT_EQ(actual.top.size() + 1, expected.size());
+    EXPECT_EQ(actual.chosen.token, result.tokens[row]);
+    EXPECT_NEAR(actual.chosen.logprob, expected[0].logprob, 1e-5);
+    for (size_t i = 0; i < actual.top.size(); ++i) {
+      EXPECT_EQ(actual.top[i].token, expected[i + 1].token) << "row " << row << ", place " << i;
+      EXPECT_NEAR(actual.top[i].logprob, expected[i + 1].logprob, 1e-5);
+    }
+  }
+  sampling[0].top_logprobs = sampling[2].top_logprobs = sampling[3].top_logprobs = std::nullopt;
+  EXPECT_TRUE(place_.model.Forward({&chunk, 1}, *place_.cache).logprobs.empty());
 }
 
 }  // namespace

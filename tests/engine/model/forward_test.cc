@@ -1,7 +1,9 @@
 #include "engine/model/forward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -154,6 +156,38 @@ TEST_F(ForwardTest, TokensAreWhatTheSamplerMakesOfTheLogits) {
   const ForwardResult result = TestModel().Forward({&chunk, 1}, cache);
   EXPECT_TRUE(result.logits.empty());
   EXPECT_EQ(std::vector<int32_t>(result.tokens.begin(), result.tokens.end()), expected);
+}
+
+TEST_F(ForwardTest, RowsThatAskGetTheLogSoftmaxOfTheirLogits) {
+  CacheStorage cache(TestGeometry());
+  const TestSequence sequence(cache);
+  // Neither temperature nor filters matter to them.
+  const SamplingParams params{.temperature = 1.7f, .top_k = 2, .seed = 3};
+  SequenceChunk chunk = sequence.Chunk(Tokens(0, 20), 0);
+  chunk.first_logits_row = 17;
+  const std::span<const float> row = TestModel().Forward({&chunk, 1}, cache).logits.subspan(2048);
+  double sum = 0;
+  for (const float logit : row) sum += std::exp(static_cast<double>(logit));
+  std::vector<int32_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return row[a] > row[b]; });
+
+  const std::vector<RowSampling> sampling = {{&params, {.position = 18}, /*top_logprobs=*/0},
+                                             {&params, {.position = 19}},
+                                             {&params, {.position = 20}, /*top_logprobs=*/4}};
+  chunk.sampling = sampling;
+  const ForwardResult result = TestModel().Forward({&chunk, 1}, cache);
+  ASSERT_EQ(result.logprobs.size(), 2u);
+  EXPECT_EQ(result.logprobs[0].chosen.token, result.tokens[0]);
+  EXPECT_TRUE(result.logprobs[0].top.empty());
+  const TokenLogprobs& last = result.logprobs[1];
+  EXPECT_EQ(last.chosen.token, result.tokens[2]);
+  EXPECT_NEAR(last.chosen.logprob, row[result.tokens[2]] - std::log(sum), 1e-6);
+  ASSERT_EQ(last.top.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(last.top[i].token, order[i]);
+    EXPECT_NEAR(last.top[i].logprob, row[order[i]] - std::log(sum), 1e-6);
+  }
 }
 
 TEST_F(ForwardTest, RejectedRowsLeaveNoTrace) {

@@ -2,7 +2,9 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "common/base/token_logprobs.h"
 #include "tests/testing/status_matchers.h"
 
 namespace baton::engine {
@@ -18,6 +20,7 @@ TEST(SamplingParamsTest, AcceptsDefaultsAndTheEndsOfEveryRange) {
   EXPECT_THAT(ValidateSamplingParams({.max_tokens = 5, .min_tokens = 5}), IsOk());
   EXPECT_THAT(ValidateSamplingParams({.stop_token_ids = std::vector<int32_t>(kMaxStopTokenIds, 7)}),
               IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.top_logprobs = kMaxTopLogprobs}), IsOk());
 }
 
 TEST(SamplingParamsTest, NamesTheFieldThatIsOutOfRange) {
@@ -34,6 +37,8 @@ TEST(SamplingParamsTest, NamesTheFieldThatIsOutOfRange) {
       {{.top_p = 1.1f}, "top_p"},
       {{.top_p = nan}, "top_p"},
       {{.top_k = -1}, "top_k"},
+      {{.top_logprobs = -1}, "top_logprobs"},
+      {{.top_logprobs = kMaxTopLogprobs + 1}, "top_logprobs"},
       {{.min_p = -0.1f}, "min_p"},
       {{.min_p = 1.5f}, "min_p"},
       {{.min_p = nan}, "min_p"},
