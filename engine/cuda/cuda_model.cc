@@ -141,18 +141,53 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
   stream_.Synchronize();
 }
 
-void CudaModel::Enter(PassKind kind, const Pass& pass) {
-  const Step step = gate_.Enter(kind, pass.rows());
-  if (ranks_ != nullptr) ranks_->Begin(step);
+CudaModel::Turn CudaModel::Enter(PassKind kind, const Pass& pass, int page_tokens, bool may_grow) {
+  Turn turn{.shape = PassShape::Of(pass, page_tokens)};
+  PassShape& shape = turn.shape;
+  if (may_grow) {
+    shape = StepGraphs::RoundUp(shape, page_tokens, config().max_position_embeddings);
+    turn.step = gate_.Enter({.kind = kind,
+                             .rows = shape.rows,
+                             .sequence_rows = shape.sequence_rows,
+                             .positions = shape.positions});
+  } else {
+    turn.step = gate_.Enter({.kind = kind, .rows = shape.rows});
+  }
+  if (ranks_ != nullptr) ranks_->Begin(turn.step);
+  if (turn.step.same_shape()) {
+    const int rank = ranks_ == nullptr ? 0 : options().group->rank();
+    shape = StepGraphs::ShapeOf(turn.step, turn.step.rows[static_cast<size_t>(rank)], page_tokens);
+  }
+  turn.arrays = arrays_.Upload(pass, shape, stream_.get());
+  return turn;
+}
+
+void CudaModel::RunTurn(const Turn& turn, const Pass& pass, const HeadWeights& head, uint64_t cache,
+                        Result& result, const std::function<void(const PassContext&)>& layers) {
+  if (!turn.step.same_shape()) {
+    const PassContext context = ContextOf(turn.shape, turn.arrays);
+    layers(context);
+    return RunHeads(head, pass, context, result);
+  }
+  graphs_.Run(turn.step, cache, stream_.get(), [&] {
+    const PassContext context = ContextOf(turn.shape, turn.arrays);
+    layers(context);
+    RunHeadOf(head, context.Rows(scratch_.streams), context);
+  });
+  AppendRows(pass.rows(), result);
 }
 
 void CudaModel::Join(const Step& step) {
   ranks_->Begin(step);
-  const auto join = [&](const LayerWeights& layer) {
-    ranks_->Join(layer.moe, stream_.get(), scratch_);
+  const auto layers = [&] {
+    const auto join = [&](const LayerWeights& layer) {
+      ranks_->Join(layer.moe, stream_.get(), scratch_);
+    };
+    if (step.kind == PassKind::kDraft) return join(weights_.mtp->layer);
+    std::for_each(weights_.layers.begin(), weights_.layers.end(), join);
   };
-  if (step.kind == PassKind::kDraft) return join(weights_.mtp->layer);
-  std::for_each(weights_.layers.begin(), weights_.layers.end(), join);
+  if (!step.same_shape()) return layers();
+  graphs_.Run(step, /*cache=*/0, stream_.get(), layers);
 }
 
 PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View& arrays) {
@@ -203,33 +238,16 @@ ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStor
   BATON_CHECK(!observer.explains()) << "only the CPU explains selections";
   const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows, PassArrays::kMaxPageIds);
   Begin(batch, trunk_);
+  const bool observed = observer.on_layer || observer.on_selection;
   for (const Pass& pass : passes) {
-    Enter(PassKind::kTrunk, pass);
-    const bool is_step = ServedByGraph(pass) && !observer.on_layer && !observer.on_selection;
-    if (is_step) {
-      RunStep(pass, cache);
-      AppendRows(pass.rows(), trunk_);
-    } else {
-      const PassShape shape = PassShape::Of(pass, cache.geometry().options.page_tokens);
-      const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
+    const Turn turn = Enter(PassKind::kTrunk, pass, cache.geometry().options.page_tokens,
+                            /*may_grow=*/StepGraphs::Serve(pass) && !observed);
+    RunTurn(turn, pass, weights_.head, cache.id(), trunk_, [&](const PassContext& context) {
       RunTrunk(context, pass.first_row, cache, observer);
-      RunHeads(weights_.head, pass, context, trunk_);
-    }
+    });
     AppendStreamsOf(pass, batch, trunk_);
   }
   return Finish(trunk_);
-}
-
-void CudaModel::RunStep(const Pass& pass, CacheStorage& cache) {
-  const int page_tokens = cache.geometry().options.page_tokens;
-  const PassShape shape = StepGraphs::RoundUp(PassShape::Of(pass, page_tokens), page_tokens,
-                                              config().max_position_embeddings);
-  const PassArrays::View arrays = arrays_.Upload(pass, shape, stream_.get());
-  trunk_graphs_.Run(shape, cache.id(), stream_.get(), [&] {
-    const PassContext context = ContextOf(shape, arrays);
-    RunTrunk(context, pass.first_row, cache, ForwardObserver{});
-    RunHeadOf(weights_.head, context.Rows(scratch_.streams), context);
-  });
 }
 
 void CudaModel::RunTrunk(const PassContext& context, int64_t first_row, CacheStorage& cache,
@@ -277,34 +295,22 @@ void CudaModel::StoreMtpWindows(std::span<const MtpChunk> batch, CacheStorage& c
 void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
   const MtpWeights& mtp = *weights_.mtp;
   const bool carried = !batch.empty() && batch.front().streams.empty();
-  const auto run = [&](const PassContext& context) {
-    if (carried) {
-      kernels::cuda::ReadRings(context.arrays.batch, CarryOf<const BFloat16>(cache),
-                               context.Rows(scratch_.streams), stream_.get());
-    }
+  const auto layers = [&](const PassContext& context) {
     EmbedMtp(context);
     RunBlock(mtp.layer, LayerCache::Mtp(cache), cache.geometry().slot_bytes(),
              context.Rows(scratch_.streams), context);
   };
   for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
-    const PassShape shape = PassShape::Of(pass, /*page_tokens=*/0);
-    if (!carried) CopyStreams(pass, batch);
-    Enter(PassKind::kDraft, pass);
-    if (ServedByGraph(pass)) {
-      const PassShape step = StepGraphs::RoundUp(shape, /*page_tokens=*/0, /*limit=*/0);
-      const PassArrays::View arrays = arrays_.Upload(pass, step, stream_.get());
-      StepGraphs& graphs = carried ? carried_graphs_ : mtp_graphs_;
-      graphs.Run(step, cache.id(), stream_.get(), [&] {
-        const PassContext context = ContextOf(step, arrays);
-        run(context);
-        RunHeadOf(mtp.head, context.Rows(scratch_.streams), context);
-      });
-      AppendRows(pass.rows(), mtp_);
+    const Turn turn =
+        Enter(PassKind::kDraft, pass, /*page_tokens=*/0, /*may_grow=*/StepGraphs::Serve(pass));
+    // Outside of graphs, which so serve both.
+    if (carried) {
+      kernels::cuda::ReadRings(turn.arrays.batch, CarryOf<const BFloat16>(cache),
+                               scratch_.streams.Rows(0, turn.shape.rows), stream_.get());
     } else {
-      const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
-      run(context);
-      RunHeads(mtp.head, pass, context, mtp_);
+      CopyStreams(pass, batch);
     }
+    RunTurn(turn, pass, mtp.head, cache.id(), mtp_, layers);
     AppendStreamsOf(pass, batch, mtp_);
   }
 }

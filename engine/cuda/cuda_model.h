@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -69,19 +70,23 @@ class CudaModel final : public Model {
   // Waits for the device.
   ForwardResult Finish(Result& result) const;
 
-  // Waits for the group, if there is one, to come to a pass that has MoE layers.
-  void Enter(PassKind kind, const Pass& pass);
+  // A pass with MoE layers whose turn it is, with its arrays on the device. It is for a graph if
+  // its step has the same shape on all ranks.
+  struct Turn {
+    Step step = {};
+    PassShape shape = {};
+    PassArrays::View arrays = {};
+  };
+  // Waits for the group, if there is one, to come to the pass.
+  Turn Enter(PassKind kind, const Pass& pass, int page_tokens, bool may_grow);
+  // Issues `layers`, which leave their output in scratch_.streams, and the head; or replays that.
+  void RunTurn(const Turn& turn, const Pass& pass, const HeadWeights& head, uint64_t cache,
+               Result& result, const std::function<void(const PassContext&)>& layers);
   // The MoE layers of a pass of other ranks.
   void Join(const Step& step);
-  // Exchanges between ranks are not captured.
-  bool ServedByGraph(const Pass& pass) const {
-    return ranks_ == nullptr && StepGraphs::Serve(pass);
-  }
 
   // Rotations of the rows included.
   PassContext ContextOf(const PassShape& shape, const PassArrays::View& arrays);
-  // A decoding step: the logits of all rows are in the scratch memory afterwards.
-  void RunStep(const Pass& pass, CacheStorage& cache);
   void RunTrunk(const PassContext& context, int64_t first_row, CacheStorage& cache,
                 const ForwardObserver& observer);
   // Rows that want no logits, and those that do.
@@ -114,9 +119,7 @@ class CudaModel final : public Model {
   PassArrays arrays_;
   std::array<SideLane, kSideLanes> sides_;
   DeviceSampler sampler_;
-  StepGraphs trunk_graphs_;
-  StepGraphs mtp_graphs_;
-  StepGraphs carried_graphs_;  // of MTP steps that read X from the carry
+  StepGraphs graphs_;  // after ranks_, whose communicator waits for all graphs to be gone
   PassGate gate_;
   Result trunk_;
   Result mtp_;

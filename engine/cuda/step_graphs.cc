@@ -17,6 +17,13 @@ int64_t RoundUpRows(int64_t rows) {
   return rows <= 4 ? PowerOfTwo(rows) : (rows + step - 1) / step * step;
 }
 
+// With what follows from rows and positions.
+PassShape Filled(PassShape shape, int page_tokens) {
+  shape.sequences = shape.rows;  // as many as have a row each
+  if (page_tokens > 0) shape.pages = (shape.positions + page_tokens - 1) / page_tokens;
+  return shape;
+}
+
 }  // namespace
 
 bool StepGraphs::Serve(const Pass& pass) {
@@ -28,18 +35,21 @@ bool StepGraphs::Serve(const Pass& pass) {
 PassShape StepGraphs::RoundUp(const PassShape& shape, int page_tokens, int64_t limit) {
   PassShape rounded{.rows = RoundUpRows(shape.rows),
                     .sequence_rows = PowerOfTwo(shape.sequence_rows)};
-  rounded.sequences = rounded.rows;  // as many as have a row each
   if (page_tokens > 0) {
     rounded.positions = std::min(limit, std::max(kMinPositions, PowerOfTwo(shape.positions)));
-    rounded.pages = (rounded.positions + page_tokens - 1) / page_tokens;
   }
-  return rounded;
+  return Filled(rounded, page_tokens);
 }
 
-void StepGraphs::Run(const PassShape& shape, uint64_t cache, CUstream_st* stream,
+PassShape StepGraphs::ShapeOf(const Step& step, int64_t rows, int page_tokens) {
+  return Filled({.rows = rows, .sequence_rows = step.sequence_rows, .positions = step.positions},
+                page_tokens);
+}
+
+void StepGraphs::Run(const Step& step, uint64_t cache, CUstream_st* stream,
                      const std::function<void()>& issue) {
   ++runs_;
-  const Key key{cache, shape.rows, shape.sequence_rows, shape.positions};
+  const Key key{cache, step.kind, step.rows, step.sequence_rows, step.positions};
   const auto found = graphs_.find(key);
   if (found != graphs_.end()) {
     found->second.used = runs_;

@@ -155,7 +155,7 @@ ForwardContext CpuModel::Impl::ContextFor(const Pass& pass, const ForwardObserve
 }
 
 void CpuModel::Impl::Enter(PassKind kind, const Pass& pass) {
-  const Step step = gate.Enter(kind, pass.rows());
+  const Step step = gate.Enter({.kind = kind, .rows = pass.rows()});
   if (ranks) ranks->Begin(step);
 }
 

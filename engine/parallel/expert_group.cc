@@ -91,7 +91,10 @@ struct ExpertGroup::Impl {
 void ExpertGroup::Impl::Speak(uint64_t after, const Wish& wish) {
   if (leads()) return Hear(0, after, wish);
   control.Send(0, {.type = FrameType::kWish, .number = after},
-               EncodePass(wish.kind, std::span(&wish.rows, 1)));
+               EncodePass({.kind = wish.kind,
+                           .rows = {wish.rows},
+                           .sequence_rows = wish.sequence_rows,
+                           .positions = wish.positions}));
 }
 
 void ExpertGroup::Impl::Hear(int rank, uint64_t after, const Wish& wish) {
@@ -104,9 +107,8 @@ void ExpertGroup::Impl::Hear(int rank, uint64_t after, const Wish& wish) {
     decided_at = Clock::now();
   }
   // Nobody has spoken since, so that no other step is decided before this one is sent.
-  control.SendToAll({.type = FrameType::kStep,
-                     .number = step->number,
-                     .payload = EncodePass(step->kind, step->rows)});
+  control.SendToAll(
+      {.type = FrameType::kStep, .number = step->number, .payload = EncodePass(*step)});
   Begin(*step);
 }
 
@@ -141,7 +143,11 @@ absl::Status ExpertGroup::Impl::Handle(int sender, Frame frame) {
   switch (frame.type) {
     case FrameType::kWish: {
       BATON_ASSIGN_OR_RETURN(const Step wish, DecodePass(frame.payload, 1));
-      Hear(sender, frame.number, {.kind = wish.kind, .rows = wish.rows[0]});
+      Hear(sender, frame.number,
+           {.kind = wish.kind,
+            .rows = wish.rows[0],
+            .sequence_rows = wish.sequence_rows,
+            .positions = wish.positions});
       return absl::OkStatus();
     }
     case FrameType::kStep: {
@@ -251,9 +257,10 @@ absl::StatusOr<Step> ExpertGroup::Agree(const Wish& wish) {
   MutexLock lock(group.mutex);
   while (!group.next && group.fault.ok()) group.changed.Wait(group.mutex);
   if (!group.fault.ok()) return group.fault;
-  const int64_t mine = group.next->rows[static_cast<size_t>(rank())];
-  if (mine != 0 && (mine != wish.rows || group.next->kind != wish.kind)) {
-    return group.Blame(0, absl::StrCat("asks for ", mine, " rows, not the ", wish.rows, " wanted"));
+  const auto mine = static_cast<size_t>(rank());
+  if (!Grants(*group.next, mine, wish)) {
+    return group.Blame(0, absl::StrCat("asks for a pass of ", group.next->rows[mine],
+                                       " rows, not for the one of ", wish.rows, " wanted"));
   }
   return group.Take();
 }

@@ -50,8 +50,8 @@ class ExpertGroup {
 
   // --- Engine thread only. Errors name the rank at fault; on_fault is called, too.
 
-  // The next step of the group, which the caller takes part in: with its own rows if rows[rank()]
-  // is wish.rows, else with none, and asks again.
+  // The next step of the group, which the caller takes part in: with its own pass if it has
+  // rows[rank()] > 0, made so large if it may grow; else with no rows, and asks again.
   absl::StatusOr<Step> Agree(const Wish& wish);
   // This rank has nothing to compute until it calls Agree. When others have, `on_step` is called,
   // once and on another thread: the engine thread is to come and TakeCall.

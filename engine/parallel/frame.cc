@@ -87,25 +87,34 @@ Facts DecodeFacts(std::span<const std::byte> payload) {
   return facts;
 }
 
-std::vector<std::byte> EncodePass(PassKind kind, std::span<const int64_t> rows) {
+std::vector<std::byte> EncodePass(const Step& step) {
   std::vector<std::byte> payload;
-  Put(kind, payload);
-  for (const int64_t count : rows) Put(count, payload);
+  Put(step.kind, payload);
+  for (const int64_t rows : step.rows) Put(rows, payload);
+  Put(step.sequence_rows, payload);
+  Put(step.positions, payload);
   return payload;
 }
 
-absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t count) {
-  if (payload.size() != 1 + count * sizeof(int64_t)) {
+absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t ranks) {
+  if (payload.size() != 1 + (ranks + 2) * sizeof(int64_t)) {
     return absl::InvalidArgumentError(absl::StrCat("a pass in ", payload.size(), " bytes"));
   }
   Step step{.kind = Get<PassKind>(payload, 0)};
   if (step.kind > PassKind::kTrunk) return absl::InvalidArgumentError("an unknown kind of pass");
-  for (size_t i = 0; i < count; ++i) {
-    const auto rows = Get<int64_t>(payload, 1 + i * sizeof(int64_t));
+  const auto number = [&](size_t i) { return Get<int64_t>(payload, 1 + i * sizeof(int64_t)); };
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const int64_t rows = number(rank);
     if (rows < Wish::kResting || rows > Wish::kMaxRows) {
       return absl::InvalidArgumentError(absl::StrCat("a pass of ", rows, " rows"));
     }
     step.rows.push_back(rows);
+  }
+  step.sequence_rows = number(ranks);
+  step.positions = number(ranks + 1);
+  if (step.sequence_rows < 0 || step.positions < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("sequences of ", step.sequence_rows,
+                                                   " rows and ", step.positions, " positions"));
   }
   return step;
 }

@@ -18,15 +18,15 @@
 namespace baton::engine {
 
 // To be raised when frames, or the order in which ranks exchange rows, change.
-inline constexpr int kFrameProtocol = 1;
+inline constexpr int kFrameProtocol = 2;
 
 enum class FrameType : uint8_t {
   kHello = 1,  // facts of a rank that wants to join
   kWelcome,    // all are here
   kRefusal,    // text
   kPulse,      // still alive
-  kWish,       // kind u8, rows i64. Number: the last step it knows of
-  kStep,       // kind u8, rows i64 of each rank. Number: of the step
+  kWish,       // a pass of one rank. Number: the last step it knows of
+  kStep,       // a pass of all. Number: of the step
   kRows,       // part of an exchange, forwarded by rank 0. Number: of the exchange
   kLeaving,    // has nothing to compute any more, joins until all have
   kDissolved,  // all are leaving
@@ -72,8 +72,10 @@ std::vector<std::byte> EncodeText(const std::string& text);
 std::string DecodeText(std::span<const std::byte> payload);
 std::vector<std::byte> EncodeFacts(const Facts& facts);
 Facts DecodeFacts(std::span<const std::byte> payload);
-std::vector<std::byte> EncodePass(PassKind kind, std::span<const int64_t> rows);
-// rows.size() must be `count`, each in [kResting, kMaxRows].
-absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t count);
+//   kind u8 | rows i64 of each rank | sequence_rows i64 | positions i64
+// is a step but for its number, and a wish as a step of one rank.
+std::vector<std::byte> EncodePass(const Step& step);
+// All rows in [kResting, kMaxRows], the rest from 0 on.
+absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t ranks);
 
 }  // namespace baton::engine

@@ -3,7 +3,6 @@
 #include <functional>
 #include <utility>
 
-#include "common/base/check.h"
 #include "engine/parallel/expert_group.h"
 
 namespace baton::engine {
@@ -16,16 +15,19 @@ class PassGate {
   PassGate(ExpertGroup* group, std::function<void(const Step&)> join)
       : group_(group), join_(std::move(join)) {}
 
-  // Returns the step in which the caller's pass of `rows` > 0 rows now runs, after those of others
-  // that go first.
-  Step Enter(PassKind kind, int64_t rows) {
-    if (group_ == nullptr) return {.kind = kind, .rows = {rows}};
+  // Returns the step in which the caller's pass of wish.rows > 0 rows now runs, after those of
+  // others that go first.
+  Step Enter(const Wish& wish) {
+    if (group_ == nullptr) {
+      return {.kind = wish.kind,
+              .rows = {wish.rows},
+              .sequence_rows = wish.sequence_rows,
+              .positions = wish.positions};
+    }
     for (;;) {
-      const absl::StatusOr<Step> step = group_->Agree({.kind = kind, .rows = rows});
+      const absl::StatusOr<Step> step = group_->Agree(wish);
       if (!step.ok()) EndProcess(step.status());
-      const int64_t mine = step->rows[static_cast<size_t>(group_->rank())];
-      BATON_CHECK(mine == 0 || (mine == rows && step->kind == kind)) << mine << " of " << rows;
-      if (mine > 0) return *step;
+      if (step->rows[static_cast<size_t>(group_->rank())] > 0) return *step;
       join_(*step);
     }
   }

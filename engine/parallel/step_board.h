@@ -18,10 +18,15 @@ enum class PassKind : uint8_t {
 
 struct Wish {
   static constexpr int64_t kResting = -1;
-  static constexpr int64_t kMaxRows = 4096;  // of a pass, whatever computes it
+  static constexpr int64_t kMaxRows = 4096;     // of a pass, whatever computes it
+  static constexpr int64_t kMaxStepRows = 256;  // of one that may grow
 
   PassKind kind = PassKind::kTrunk;
   int64_t rows = 0;  // kResting: wants nothing
+  // A decoding step may grow, so that those of all ranks have one shape: these are the most rows
+  // and the most positions of a sequence. sequence_rows is 0 of a pass that is as it is.
+  int64_t sequence_rows = 0;
+  int64_t positions = 0;
 };
 
 // One pass of all ranks.
@@ -29,7 +34,11 @@ struct Step {
   uint64_t number = 0;  // 1 for the first
   PassKind kind = PassKind::kStart;
   std::vector<int64_t> rows = {};  // of each rank; 0: it joins for the sake of others
+  // The largest wished for if all who bring rows may grow, to equally many rows; else 0.
+  int64_t sequence_rows = 0;
+  int64_t positions = 0;
 
+  bool same_shape() const { return sequence_rows > 0; }
   int64_t total() const { return begin(rows.size()); }
   // Rows of the ranks before `rank`: where its own begin among those of all.
   int64_t begin(size_t rank) const {
@@ -37,6 +46,9 @@ struct Step {
                            int64_t{0});
   }
 };
+
+// Whether a step lets the rank that wished join, or run the pass that it wished for.
+bool Grants(const Step& step, size_t rank, const Wish& wish);
 
 class StepBoard {
  public:

@@ -36,6 +36,19 @@ TEST(StepGraphsTest, RoundsShapesUp) {
       6000);
 }
 
+TEST(StepGraphsTest, AStepOfSeveralRanksHasAShapeThatOneCouldHave) {
+  const PassShape own = StepGraphs::RoundUp(
+      {.rows = 6, .sequences = 2, .sequence_rows = 3, .positions = 5000}, 256, 1 << 20);
+  const Step step{
+      .rows = {8, 0, 8}, .sequence_rows = own.sequence_rows, .positions = own.positions};
+  const PassShape shared = StepGraphs::ShapeOf(step, step.rows[2], 256);
+  EXPECT_EQ(shared.rows, own.rows);
+  EXPECT_EQ(shared.sequences, own.sequences);
+  EXPECT_EQ(shared.sequence_rows, own.sequence_rows);
+  EXPECT_EQ(shared.positions, own.positions);
+  EXPECT_EQ(shared.pages, own.pages);
+}
+
 // Two sequences, in slots 0 and 2 of a cache.
 class StepTest : public ::testing::Test {
  protected:

@@ -28,10 +28,11 @@ TEST(FrameTest, HeadersAreTheseBytes) {
 }
 
 TEST(FrameTest, ComeBackFromPiecesOfAnySize) {
-  const std::vector<int64_t> rows = {3, 0, 12};
+  const Step sent{
+      .kind = PassKind::kDraft, .rows = {3, 0, 12}, .sequence_rows = 2, .positions = 4096};
   std::vector<std::byte> stream = Whole({.type = FrameType::kPulse, .from = 1});
   const std::vector<std::byte> second =
-      Whole({.type = FrameType::kStep, .number = 9, .payload = EncodePass(PassKind::kDraft, rows)});
+      Whole({.type = FrameType::kStep, .number = 9, .payload = EncodePass(sent)});
   stream.insert(stream.end(), second.begin(), second.end());
   for (const size_t piece : {size_t{1}, size_t{7}, stream.size()}) {
     FrameReader reader;
@@ -47,6 +48,8 @@ TEST(FrameTest, ComeBackFromPiecesOfAnySize) {
     const Step step = *DecodePass(frames[1].payload, 3);
     EXPECT_EQ(step.kind, PassKind::kDraft);
     EXPECT_THAT(step.rows, ElementsAre(3, 0, 12));
+    EXPECT_EQ(step.sequence_rows, 2);
+    EXPECT_EQ(step.positions, 4096);
   }
 }
 
@@ -57,14 +60,13 @@ TEST(FrameTest, RefusesWhatIsNone) {
   reader.Append(bytes);
   EXPECT_THAT(reader.Next().status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not speak")));
-  EXPECT_THAT(DecodePass(EncodePass(PassKind::kTrunk, {}), 2).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 bytes")));
+  EXPECT_THAT(DecodePass(EncodePass(Step{}), 2).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("17 bytes")));
 }
 
 TEST(FrameTest, RowsOfAPassAreThoseOfOne) {
   const auto decoded = [](int64_t rows) {
-    const std::vector<int64_t> all = {1, rows};
-    return DecodePass(EncodePass(PassKind::kTrunk, all), 2).status();
+    return DecodePass(EncodePass({.rows = {1, rows}}), 2).status();
   };
   EXPECT_THAT(decoded(Wish::kResting), IsOk());
   EXPECT_THAT(decoded(Wish::kMaxRows), IsOk());
@@ -72,6 +74,9 @@ TEST(FrameTest, RowsOfAPassAreThoseOfOne) {
     EXPECT_THAT(decoded(rows), StatusIs(absl::StatusCode::kInvalidArgument,
                                         HasSubstr(std::to_string(rows) + " rows")));
   }
+  EXPECT_THAT(
+      DecodePass(EncodePass({.rows = {1}, .sequence_rows = 1, .positions = -1}), 1).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1 positions")));
 }
 
 TEST(FrameTest, StrangersNameNoLargePayload) {

@@ -51,6 +51,59 @@ TEST(StepBoardTest, DraftsGoFirstAndTrunkPassesThenCoincide) {
   EXPECT_THAT(step->rows, ElementsAre(100, 4));
 }
 
+TEST(StepBoardTest, PassesThatMayGrowGetTheShapeOfTheLargest) {
+  StepBoard board(3);
+  const auto say = [&](int rank, const Wish& wish) { board.Say(rank, board.decided(), wish); };
+  const Wish small{.rows = 8, .sequence_rows = 2, .positions = 4096};
+  const Wish large{.rows = 16, .sequence_rows = 1, .positions = 8192};
+  say(0, small);
+  say(1, large);
+  say(2, kRest);
+  Step step = *board.Decide();
+  EXPECT_TRUE(step.same_shape());
+  EXPECT_THAT(step.rows, ElementsAre(16, 16, 0));
+  EXPECT_EQ(step.sequence_rows, 2);
+  EXPECT_EQ(step.positions, 8192);
+  // One that cannot grow leaves all as they are.
+  say(0, small);
+  say(1, {.rows = 900});
+  say(2, kRest);
+  step = *board.Decide();
+  EXPECT_FALSE(step.same_shape());
+  EXPECT_THAT(step.rows, ElementsAre(8, 900, 0));
+  EXPECT_EQ(step.positions, 0);
+  // One of another kind, whose turn comes later, has no say.
+  say(0, {.kind = PassKind::kDraft, .rows = 4, .sequence_rows = 1});
+  say(1, {.rows = 900});
+  say(2, {.kind = PassKind::kDraft, .rows = 2, .sequence_rows = 2});
+  step = *board.Decide();
+  EXPECT_TRUE(step.same_shape());
+  EXPECT_THAT(step.rows, ElementsAre(4, 0, 4));
+  EXPECT_EQ(step.sequence_rows, 2);
+}
+
+TEST(StepBoardTest, AStepGrantsAWishOrLetsTheRankJoin) {
+  const Wish fixed{.rows = 3};
+  EXPECT_TRUE(Grants({.kind = PassKind::kDraft, .rows = {0, 1}}, 0, fixed));
+  EXPECT_TRUE(Grants({.kind = PassKind::kTrunk, .rows = {3, 1}}, 0, fixed));
+  EXPECT_FALSE(Grants({.kind = PassKind::kDraft, .rows = {3, 1}}, 0, fixed));
+  EXPECT_FALSE(Grants({.kind = PassKind::kTrunk, .rows = {4, 1}}, 0, fixed));
+  const auto grown = [](int64_t rows, int64_t sequence_rows, int64_t positions) {
+    return Step{.kind = PassKind::kTrunk,
+                .rows = {rows, rows},
+                .sequence_rows = sequence_rows,
+                .positions = positions};
+  };
+  EXPECT_FALSE(Grants(grown(3, 1, 4096), 0, fixed));
+  const Wish growing{.rows = 4, .sequence_rows = 2, .positions = 4096};
+  EXPECT_TRUE(Grants({.kind = PassKind::kTrunk, .rows = {4, 900}}, 0, growing));
+  EXPECT_TRUE(Grants(grown(256, 8, 8192), 0, growing));
+  EXPECT_FALSE(Grants(grown(257, 8, 8192), 0, growing));
+  EXPECT_FALSE(Grants(grown(2, 2, 4096), 0, growing));
+  EXPECT_FALSE(Grants(grown(4, 1, 4096), 0, growing));
+  EXPECT_FALSE(Grants(grown(4, 2, 2048), 0, growing));
+}
+
 TEST(StepBoardTest, WhatIsSaidTooLateIsVoid) {
   StepBoard board(2);
   board.Say(0, 0, kRest);
