@@ -1,6 +1,8 @@
 // Hand-offs of V4-Flash prompts between two processes whose caches lie in device memory, over each
 // transport, beside what the machine does in the same run; then peers that are killed and stopped
-// in the middle. Both processes use the current device, so that one card is enough:
+// in the middle. The decode process has the second of two cards,
+//   NCCL_NVLS_ENABLE=0 transfer_bench [transport...]
+// or shares the only one:
 //   NCCL_HOSTID=prefill NCCL_SOCKET_IFNAME=lo transfer_bench [threads] [transport...]
 // The first hand-off of each transport is compared byte by byte.
 
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include <cuda_runtime_api.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,6 +25,8 @@
 #include "common/base/check.h"
 #include "common/log.h"
 #include "kernels/runtime/buffer.h"
+#include "kernels/runtime/device.h"
+#include "kernels/runtime/error.h"
 #include "kernels/runtime/event.h"
 #include "kernels/runtime/stream.h"
 #include "kvtransfer/device_lane/fabrics.h"
@@ -68,14 +73,20 @@ double Ceiling(Copy copy) {
   return kCeilingBytes / Median(seconds);
 }
 
+// By the decode process's card, as a receiver copies.
 double DeviceCopy() {
   auto from = kernels::DeviceBuffer::Allocate(kCeilingBytes);
+  const int card = DecodeCard();
+  kernels::UseDevice(card);
+  if (card != 0) kernels::CheckCuda(cudaDeviceEnablePeerAccess(0, 0), "cudaDeviceEnablePeerAccess");
   auto to = kernels::DeviceBuffer::Allocate(kCeilingBytes);
   kernels::Stream stream;
-  return Ceiling([&] {
+  const double ceiling = Ceiling([&] {
     kernels::CopyAsync(to->data(), from->data(), kCeilingBytes, stream.get());
     stream.Synchronize();
   });
+  kernels::UseDevice(0);
+  return ceiling;
 }
 
 double PinnedCopy() {
@@ -292,7 +303,8 @@ class Bench {
     Expect(kMaxTokens);
     {
       Child sender({"--prefill", name_, std::to_string(decode_->incarnation()),
-                    decode_->grpc_address(), std::to_string(request_)});
+                    decode_->grpc_address(), std::to_string(request_)},
+                   /*card=*/0);
       BATON_CHECK(sender.Line() == "sending");
       std::this_thread::sleep_for(std::chrono::milliseconds(name_ == "cuda_ipc" ? 1 : 3));
     }
@@ -414,7 +426,10 @@ int main(int argc, char** argv) {
                                         std::stoull(words[4]));
     return 1;
   }
-  if (words.empty()) words = {"threads", "cuda_ipc", "nccl", "shm", "grpc"};
+  if (words.empty()) {
+    words = {"cuda_ipc", "nccl", "shm", "grpc"};
+    if (baton::kvtransfer::DecodeCard() == 0) words.insert(words.begin(), "threads");
+  }
   for (const std::string& word : words) {
     if (word == "threads") {
       baton::kvtransfer::RunInOneProcess();

@@ -1,5 +1,6 @@
 #include "tests/bench/cuda/transfer_peer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -19,6 +20,7 @@
 #include "common/base/check.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
+#include "kernels/runtime/device.h"
 #include "kvtransfer/device_lane/fabrics.h"
 #include "kvtransfer/device_lane/lane_service.h"
 #include "kvtransfer/device_lane/unix_lane.h"
@@ -132,18 +134,23 @@ int RunDecode(int64_t max_tokens) {
   return 0;
 }
 
-Child::Child(const std::vector<std::string>& arguments) {
+int DecodeCard() { return std::min(1, kernels::DeviceCount() - 1); }
+
+Child::Child(const std::vector<std::string>& arguments, int card) {
   int to[2];
   int from[2];
   BATON_CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
   std::vector<char*> words = {const_cast<char*>("transfer_bench")};
   for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
+  const std::string shown = std::to_string(card);
+  const bool shared = DecodeCard() == 0;
   pid_ = fork();
   if (pid_ == 0) {
     dup2(to[0], 0);
     dup2(from[1], 1);
-    setenv("NCCL_HOSTID", std::to_string(getpid()).c_str(), 1);
+    setenv("CUDA_VISIBLE_DEVICES", shown.c_str(), 1);
+    if (shared) setenv("NCCL_HOSTID", std::to_string(getpid()).c_str(), 1);
     execv("/proc/self/exe", words.data());
     _exit(127);
   }
@@ -160,7 +167,8 @@ Child::~Child() {
   close(from_);
 }
 
-DecodeProcess::DecodeProcess(int64_t max_tokens) : Child({"--decode", std::to_string(max_tokens)}) {
+DecodeProcess::DecodeProcess(int64_t max_tokens)
+    : Child({"--decode", std::to_string(max_tokens)}, DecodeCard()) {
   std::istringstream words(Line());
   std::string ready;
   std::string port;

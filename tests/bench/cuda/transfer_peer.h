@@ -15,11 +15,14 @@ namespace baton::kvtransfer {
 //   raw GROUPS BYTES        receives groups over a bare link of nccl: "id HEX", then "received"
 int RunDecode(int64_t max_tokens);
 
-// Another process of the same binary, spoken to in lines. It has an NCCL_HOSTID of its own, so that
-// it may share the card, and is killed at the end.
+// The card of decode processes: another one where there is one.
+int DecodeCard();
+
+// Another process of the same binary, spoken to in lines, killed at the end. Where it shares its
+// card with its peer it has an NCCL_HOSTID of its own.
 class Child {
  public:
-  explicit Child(const std::vector<std::string>& arguments);
+  Child(const std::vector<std::string>& arguments, int card);
   ~Child();
   Child(const Child&) = delete;
 
