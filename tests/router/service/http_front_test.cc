@@ -5,32 +5,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/status.h"
 #include "tests/router/service/router_fixture.h"
 
 namespace baton::router {
 namespace {
 
-using baton::testing::Answer;
 using baton::testing::Fetch;
 using baton::testing::HttpClient;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr const char* kChatPath = "/v1/chat/completions";
-constexpr const char* kCompletionPath = "/v1/completions";
-
-class HttpFrontTest : public RouterFixture {
- protected:
-  Json ErrorOf(const HttpClient::Response& response) {
-    return Json::parse(response.body).at("error");
-  }
-};
+using HttpFrontTest = RouterFixture;
 
 TEST_F(HttpFrontTest, AnswersAChat) {
   AnswerAlways("The grass is green.");
@@ -104,14 +91,6 @@ TEST_F(HttpFrontTest, CompletesTextAndTokenIds) {
   EXPECT_EQ(Json::parse(ids.body).at("usage").at("completion_tokens"), 3);
 }
 
-TEST_F(HttpFrontTest, SpreadsRequestsOverTheWorkers) {
-  AnswerAlways(".");
-  StartReady();
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
-  EXPECT_EQ(decode_[0]->requests().size(), 4u);
-  EXPECT_EQ(decode_[1]->requests().size(), 4u);
-}
-
 TEST_F(HttpFrontTest, AnswersManyClientsAtOnceAlsoWhenSomeLeave) {
   AnswerAlways("The grass is green.");
   StartReady();
@@ -133,104 +112,6 @@ TEST_F(HttpFrontTest, AnswersManyClientsAtOnceAlsoWhenSomeLeave) {
   for (std::jthread& client : clients) client.join();
   EXPECT_EQ(right, kClients * kRequests * 3 / 4);
   EXPECT_TRUE(router_->Drain(seconds(10)));
-}
-
-TEST_F(HttpFrontTest, RetriesElsewhereWhenAWorkerIsGone) {
-  FailFirst("", {.status = absl::UnavailableError("gone")}, "green.");
-  StartReady();
-  const HttpClient::Response response = Post(kChatPath, Chat("x", /*stream=*/true));
-  EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.body, HasSubstr("\"attempts\":2"));
-  ASSERT_EQ(decode_[0]->requests().size(), 1u);
-  ASSERT_EQ(decode_[1]->requests().size(), 1u);
-  const v1::AttemptId a = decode_[0]->requests()[0].attempt();
-  const v1::AttemptId b = decode_[1]->requests()[0].attempt();
-  EXPECT_EQ(a.request().high(), b.request().high());
-  EXPECT_EQ(a.attempt() + b.attempt(), 3u);
-  EXPECT_EQ(decode_[0]->requests()[0].sampling().seed(),
-            decode_[1]->requests()[0].sampling().seed());
-}
-
-TEST_F(HttpFrontTest, RetriesWhatTheClientHasNotSeenAfterTokensCame) {
-  FailFirst("half an answer", {.status = absl::UnavailableError("gone")}, "green.");
-  StartReady();
-  const HttpClient::Response response = Post(kChatPath, Chat("x"));
-  ASSERT_EQ(response.status, 200);
-  EXPECT_EQ(Json::parse(response.body).at("choices").at(0).at("message").at("content"), "green.");
-}
-
-TEST_F(HttpFrontTest, AvoidsThePrefillWorkerThatAFailureNames) {
-  absl::Status status = absl::UnavailableError("prefill worker is gone");
-  v1::FailureDetail detail;
-  detail.set_leg(v1::FailureDetail::LEG_PREFILL);
-  *detail.mutable_peer() = prefill_[0]->self();
-  rpc::AttachFailureDetail(detail, status);
-  FailFirst("", {.status = status}, ".");
-  StartReady();
-  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
-  bool saw_second_attempt = false;
-  for (const auto& worker : decode_) {
-    for (const v1::DecodeGenerateRequest& request : worker->requests()) {
-      if (request.attempt().attempt() != 2) continue;
-      saw_second_attempt = true;
-      ASSERT_EQ(request.prefill_workers_size(), 1);
-      EXPECT_EQ(request.prefill_workers(0).address(), prefill_[1]->address());
-    }
-  }
-  EXPECT_TRUE(saw_second_attempt);
-}
-
-TEST_F(HttpFrontTest, AStreamThatBreaksEndsWithAnErrorAndWithoutDone) {
-  FailFirst("The grass", {.status = absl::UnavailableError("gone")}, "never");
-  StartReady();
-  const HttpClient::Response response = Post(kChatPath, Chat("x", /*stream=*/true));
-  EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.body,
-              HasSubstr("data: {\"error\":{\"message\":\"the decode worker is gone"));
-  EXPECT_THAT(response.body, Not(HasSubstr("[DONE]")));
-  EXPECT_THAT(response.body, Not(HasSubstr("finish_reason\":\"")));
-  EXPECT_EQ(DecodeCalls(), 1u);
-}
-
-TEST_F(HttpFrontTest, ABusyFleetIs429WithRetryAfter) {
-  for (const auto& worker : decode_) {
-    worker->SetBehaviour([](const v1::DecodeGenerateRequest&) {
-      return Plan{.messages = {}, .status = absl::ResourceExhaustedError("queue is full")};
-    });
-  }
-  StartReady();
-  const HttpClient::Response response = Post(kChatPath, Chat("x"));
-  EXPECT_EQ(response.status, 429);
-  EXPECT_EQ(response.headers.at("retry-after"), "1");
-  EXPECT_EQ(ErrorOf(response).at("message"), "queue is full");
-  EXPECT_EQ(DecodeCalls(), 2u);
-}
-
-TEST_F(HttpFrontTest, ARequestThatCrashesTwoWorkersIs503) {
-  for (const auto& worker : decode_) {
-    worker->SetBehaviour([](const v1::DecodeGenerateRequest&) {
-      return Plan{.messages = {}, .status = absl::UnavailableError("gone")};
-    });
-  }
-  RouterConfig config = Config();
-  config.max_attempts = 5;
-  StartReady(config);
-  const HttpClient::Response response = Post(kChatPath, Chat("x"));
-  EXPECT_EQ(response.status, 503);
-  EXPECT_EQ(response.headers.at("retry-after"), "1");
-  EXPECT_EQ(DecodeCalls(), 2u);
-}
-
-TEST_F(HttpFrontTest, WithoutReadyWorkersHealthAndRequestsAre503) {
-  for (const auto& worker : decode_) {
-    worker->SetInfo([](v1::GetInfoResponse& info) { info.set_ready(false); });
-  }
-  Start();
-  ASSERT_TRUE(WaitForReady(2));
-  EXPECT_EQ(Get("/health").status, 503);
-  const HttpClient::Response response = Post(kChatPath, Chat("x"));
-  EXPECT_EQ(response.status, 503);
-  EXPECT_THAT(ErrorOf(response).at("message").get<std::string>(), HasSubstr("no decode worker"));
 }
 
 TEST_F(HttpFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
@@ -264,35 +145,6 @@ TEST_F(HttpFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
   std::filesystem::remove(path);
 }
 
-TEST_F(HttpFrontTest, AWorkerWithAnotherTokenizerIsNotUsed) {
-  decode_[0]->SetInfo([](v1::GetInfoResponse& info) { info.set_tokenizer_hash(1); });
-  decode_[1]->SetInfo([](v1::GetInfoResponse& info) { info.set_tokenizer_hash(Tokens().hash()); });
-  AnswerAlways(".");
-  Start();
-  ASSERT_TRUE(WaitForReady(3));
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
-  EXPECT_EQ(decode_[0]->requests().size(), 0u);
-  EXPECT_THAT(Get("/health").body, HasSubstr("tokenizer hash"));
-}
-
-TEST_F(HttpFrontTest, WorkersThatFitNobodyAreNamedWithTheReason) {
-  prefill_[0]->SetInfo([](v1::GetInfoResponse& info) { info.set_semantics_hash(0xf8); });
-  AnswerAlways(".");
-  Start();
-  ASSERT_TRUE(WaitForReady(3));
-  const Json health = Json::parse(Get("/health").body);
-  EXPECT_EQ(health.at("status"), "ok");
-  EXPECT_FALSE(health.at("workers")[0].at("ready").get<bool>());
-  EXPECT_THAT(health.at("workers")[0].at("reason").get<std::string>(),
-              AllOf(HasSubstr("semantics hash is 00000000000000f8"), HasSubstr("2 ready decode")));
-  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
-  const std::string metrics = Fetch(router_->ports().metrics, "GET", "/metrics").body;
-  const std::string labels = absl::StrCat("{role=\"router\",worker=\"", prefill_[0]->address(),
-                                          "\",worker_role=\"prefill\"}");
-  EXPECT_THAT(metrics, HasSubstr(absl::StrCat("baton_worker_mismatch", labels, " 1\n")));
-  EXPECT_THAT(metrics, HasSubstr(absl::StrCat("baton_worker_health", labels, " 0\n")));
-}
-
 TEST_F(HttpFrontTest, EveryAnswerOfAGeneratingEndpointHasARequestId) {
   AnswerAlways(".");
   StartReady();
@@ -306,91 +158,6 @@ TEST_F(HttpFrontTest, EveryAnswerOfAGeneratingEndpointHasARequestId) {
   const HttpClient::Response other_type = client.Read();
   EXPECT_EQ(other_type.status, 415);
   EXPECT_EQ(other_type.headers.count("x-request-id"), 1u);
-}
-
-TEST_F(HttpFrontTest, WorkersAreFoundByName) {
-  AnswerAlways("green.");
-  RouterConfig config = Config();
-  const std::string address = decode_[0]->address();
-  config.decode_workers = {"dns:localhost" + address.substr(address.rfind(':'))};
-  Start(config);
-  ASSERT_TRUE(WaitForReady(3));
-  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
-  EXPECT_EQ(decode_[0]->requests().size(), 1u);
-  EXPECT_THAT(Fetch(router_->ports().metrics, "GET", "/metrics").body,
-              HasSubstr("baton_worker_health{role=\"router\",worker=\"127.0.0.1"));
-}
-
-TEST_F(HttpFrontTest, AnEntryThatIsNoAddressIsNamedAtTheStart) {
-  RouterConfig config = Config();
-  config.prefill_workers = {"prefill"};
-  EXPECT_THAT(Router::Start(config),
-              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'prefill'")));
-}
-
-TEST_F(HttpFrontTest, AHungWorkerIs504AndIsCancelled) {
-  for (const auto& worker : decode_) {
-    worker->SetBehaviour([](const v1::DecodeGenerateRequest&) {
-      return Plan{.messages = {}, .status = {}, .hang = true};
-    });
-  }
-  RouterConfig config = Config();
-  config.request_timeout = milliseconds(100);
-  StartReady(config);
-  const HttpClient::Response response = Post(kChatPath, Chat("x"));
-  EXPECT_EQ(response.status, 504);
-  EXPECT_EQ(ErrorOf(response).at("code"), "timeout");
-}
-
-TEST_F(HttpFrontTest, AClientThatLeavesBeforeTheFirstTokenCancelsTheWorker) {
-  decode_.pop_back();
-  decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest&) {
-    return Plan{.messages = {}, .status = {}, .hang = true};
-  });
-  Start();
-  ASSERT_TRUE(WaitForReady(3));
-  HttpClient client(router_->ports().http);
-  client.SendRequest("POST", kChatPath, Chat("x").dump());
-  ASSERT_TRUE(decode_[0]->WaitForRequests(1));
-  client.Close();
-  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
-}
-
-TEST_F(HttpFrontTest, AClientThatLeavesInTheMiddleCancelsTheWorker) {
-  decode_.pop_back();
-  decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest& request) {
-    Plan plan{.messages = Answer(request, Tokens().Encode("The grass")), .status = {}};
-    plan.messages.back().clear_finish_reason();
-    plan.hang = true;
-    return plan;
-  });
-  Start();
-  ASSERT_TRUE(WaitForReady(3));
-  HttpClient client(router_->ports().http);
-  client.SendRequest("POST", kChatPath, Chat("x", /*stream=*/true).dump());
-  EXPECT_EQ(client.ReadHead().status, 200);
-  EXPECT_NE(client.ReadUntil("\"content\":\""), "");
-  client.Close();
-  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
-}
-
-TEST_F(HttpFrontTest, AStopStringCancelsTheWorker) {
-  decode_.pop_back();
-  decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest& request) {
-    Plan plan{.messages = Answer(request, Tokens().Encode("red green blue")), .status = {}};
-    plan.messages.back().clear_finish_reason();
-    plan.hang = true;
-    return plan;
-  });
-  Start();
-  ASSERT_TRUE(WaitForReady(3));
-  Json request = Chat("x");
-  request["stop"] = " blue";
-  const HttpClient::Response response = Post(kChatPath, request);
-  ASSERT_EQ(response.status, 200);
-  EXPECT_EQ(Json::parse(response.body).at("choices").at(0).at("message").at("content"),
-            "red green");
-  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
 }
 
 struct BadRequest {
@@ -469,47 +236,6 @@ TEST_F(HttpFrontTest, ExportsMetricsWithClosedLabels) {
         "baton_stage_duration_seconds_bucket", "baton_http_connections"}) {
     EXPECT_THAT(metrics, HasSubstr(series));
   }
-}
-
-TEST_F(HttpFrontTest, DrainingRefusesNewRequestsAndFinishesRunningOnes) {
-  decode_.pop_back();
-  decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest& request) {
-    Plan plan{.messages = Answer(request, Tokens().Encode("green.")), .status = {}};
-    plan.hang = true;  // the last token came, the end has not
-    return plan;
-  });
-  Start();
-  ASSERT_TRUE(WaitForReady(3));
-  HttpClient running(router_->ports().http);
-  running.SendRequest("POST", kChatPath, Chat("x").dump());
-  ASSERT_TRUE(decode_[0]->WaitForRequests(1));
-  bool drained = false;
-  std::jthread drain([&] { drained = router_->Drain(seconds(20)); });
-  while (Get("/health").status == 200) {
-  }
-  EXPECT_EQ(Get("/health").status, 503);
-  const HttpClient::Response refused = Post(kChatPath, Chat("x"));
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_EQ(refused.headers.at("retry-after"), "1");
-  decode_[0]->Release();
-  EXPECT_EQ(running.Read().status, 200);
-  drain.join();
-  EXPECT_TRUE(drained);
-}
-
-TEST_F(HttpFrontTest, DrainingCancelsWhatTakesTooLong) {
-  for (const auto& worker : decode_) {
-    worker->SetBehaviour([](const v1::DecodeGenerateRequest&) {
-      return Plan{.messages = {}, .status = {}, .hang = true};
-    });
-  }
-  StartReady();
-  HttpClient client(router_->ports().http);
-  client.SendRequest("POST", kChatPath, Chat("x").dump());
-  ASSERT_TRUE(decode_[0]->WaitForRequests(1));
-  EXPECT_FALSE(router_->Drain(milliseconds(10)));
-  EXPECT_EQ(client.Read().status, 503);
-  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
 }
 
 }  // namespace

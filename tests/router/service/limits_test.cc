@@ -9,9 +9,6 @@ using baton::testing::Fetch;
 using baton::testing::HttpClient;
 using ::testing::HasSubstr;
 
-constexpr const char* kChatPath = "/v1/chat/completions";
-constexpr const char* kCompletionPath = "/v1/completions";
-
 // Each limit is set by its flag, and what is beyond it answered in OpenAI's shape.
 class LimitsTest : public RouterFixture {
  protected:

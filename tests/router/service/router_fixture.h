@@ -16,6 +16,9 @@
 
 namespace baton::router {
 
+inline constexpr const char* kChatPath = "/v1/chat/completions";
+inline constexpr const char* kCompletionPath = "/v1/completions";
+
 // A router over real sockets, in front of two prefill and two decode workers that a test scripts.
 class RouterFixture : public ::testing::Test {
  protected:
@@ -111,6 +114,9 @@ class RouterFixture : public ::testing::Test {
     return {{"model", "needle-17m"},
             {"messages", Json::array({{{"role", "user"}, {"content", text}}})},
             {"stream", stream}};
+  }
+  static Json ErrorOf(const baton::testing::HttpClient::Response& response) {
+    return Json::parse(response.body).at("error");
   }
 
   std::vector<std::unique_ptr<baton::testing::FakeWorker>> prefill_;
