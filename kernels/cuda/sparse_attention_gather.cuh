@@ -27,9 +27,11 @@ struct GatherShared {
   StageRing<1> q_ring;
 
   // Copies arrive with each gathering thread, `exists` with one lane of the warps that write it,
-  // `work` and `sinks` with one thread a head.
+  // `work` and `sinks` with one thread a head. Warps of readers hand a tile back; queries, once a
+  // piece of work, each reader of `work` and `sinks`: one lane for its warp would do, but racecheck
+  // follows a barrier only for the threads that arrive on it.
   __device__ void Init(int consumers) {
-    ring.Init(kGatherThreads + kKvTile / 32, consumers);
+    ring.Init(kGatherThreads + kKvTile / 32, consumers / 32);
     q_ring.Init(kGatherThreads + kHeadTile, consumers);
   }
 };

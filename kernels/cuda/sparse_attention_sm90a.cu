@@ -162,10 +162,7 @@ __device__ void AttendTile(Shared& shared, float scale, int n, bool last, Accumu
   shared.gather.ring.WaitFull(n);
   FenceForTensorCores();
   Scores(shared, keys, group, scores);
-  if (last) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared.gather.q_ring.ArriveEmpty(0);
-  }
+  if (last) shared.gather.q_ring.ArriveEmpty(0);
   Pair maximum = ScaleAndMask(shared.gather.exists[n % kKvStages][group], scale, scores);
   if (threadIdx.x % 4 == 0) {
     shared.maxima[group][head] = maximum.v[0];
@@ -241,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                     const __grid_constant__ AttentionPlan plan) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
-  if (threadIdx.x == 0) shared.gather.Init(kConsumers / 32);
+  if (threadIdx.x == 0) shared.gather.Init(kConsumers);
   __syncthreads();
   // The compiler grants registers by role only where each role is one branch.
   constexpr bool kConverts = kFormat != EntryFormat::kBf16;
