@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/compressor.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/entry_format.cuh"
 #include "kernels/cuda/device/ring.cuh"
 #include "kernels/cuda/entry_dispatch.h"
@@ -205,6 +206,7 @@ constexpr int kCsaBlocks = 3;  // of a multiprocessor
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
 __global__ void __launch_bounds__(kCsaThreads, kCsaBlocks)
     CompressCsaKernel(const CompressParams params, const Launch launch) {
+  AwaitPredecessors();
   constexpr int kQuads = kHeadDim / 4;
   constexpr int kRows = PooledRows<kHeadDim>::kRows;
   __shared__ ClosingEntries closing;
@@ -301,6 +303,7 @@ __device__ void MergePools(const PartialPool (*parts)[32], BFloat16* target) {
 template <EntryFormat kFormat, Numerics kNumerics>
 __global__ void __cluster_dims__(kHcaBlocks) __launch_bounds__(32 * kHcaWarps, 2)
     CompressHcaKernel(const CompressParams params, const Launch launch) {
+  AwaitPredecessors();
   using Pooled = PooledRows<kHcaHeadDim>;
   __shared__ ClosingEntries closing;
   __shared__ PartialPool parts[kHcaWarps][32];
@@ -354,11 +357,11 @@ void Compress(const CompressParams& params, CUstream_st* stream) {
   const int blocks = (batch.rows + launch.block_rows - 1) / launch.block_rows;
   DispatchEntryFormat(params.pool, params.numerics, [&](auto dim, auto format, auto numerics) {
     if (overlapping) {
-      CompressCsaKernel<dim.value, format.value, numerics.value>
-          <<<blocks, kCsaThreads, 0, stream>>>(params, launch);
+      LaunchClosely(CompressCsaKernel<dim.value, format.value, numerics.value>,
+                    {dim3(blocks), kCsaThreads}, stream, params, launch);
     } else if constexpr (dim.value == kHcaHeadDim) {
-      CompressHcaKernel<format.value, numerics.value>
-          <<<blocks * kHcaBlocks, 32 * kHcaWarps, 0, stream>>>(params, launch);
+      LaunchClosely(CompressHcaKernel<format.value, numerics.value>,
+                    {dim3(blocks * kHcaBlocks), 32 * kHcaWarps}, stream, params, launch);
     }
   });
   CheckLaunch("Compress");

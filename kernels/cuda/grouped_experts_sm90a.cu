@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/grouped_finish.cuh"
@@ -244,6 +245,7 @@ __device__ void ComputeTile(const GroupedParams& params, const ExpertTile& tile,
 template <int kTokens, bool kGated>
 __global__ void __launch_bounds__(Shape<kTokens, kGated>::kThreads, 1)
     GroupedProduct(GroupedParams params) {
+  AwaitPredecessors();
   using S = Shape<kTokens, kGated>;
   extern __shared__ std::byte raw[];
   const Shared<kTokens, kGated> shared(raw);
@@ -285,9 +287,9 @@ void Launch(const GroupedParams& params, CUstream_st* stream) {
   CheckCuda(cudaFuncSetAttribute(GroupedProduct<kTokens, kGated>,
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
             "cudaFuncSetAttribute");
-  GroupedProduct<kTokens, kGated>
-      <<<CurrentDevice().multiprocessors, Shape<kTokens, kGated>::kThreads, kBytes, stream>>>(
-          params);
+  LaunchClosely(GroupedProduct<kTokens, kGated>,
+                {dim3(CurrentDevice().multiprocessors), Shape<kTokens, kGated>::kThreads, kBytes},
+                stream, params);
   CheckLaunch("GroupedProduct");
 }
 

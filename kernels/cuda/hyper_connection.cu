@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -155,6 +156,7 @@ constexpr int kReadRows = 4;
 
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads) HcReadKernel(const ReadParams params, int block_rows) {
+  AwaitPredecessors();
   __shared__ float pre[kReadRows][kStreams];
   const int64_t last = params.streams.rows - 1 - int64_t{blockIdx.x} * block_rows;
   const int64_t d = params.x.cols;
@@ -187,6 +189,7 @@ __global__ void __launch_bounds__(kThreads) HcReadKernel(const ReadParams params
 
 // A thread eight channels of all streams.
 __global__ void __launch_bounds__(kThreads) HcPostKernel(const HcPostParams params) {
+  AwaitPredecessors();
   const int64_t row = blockIdx.x;
   const int64_t d = params.output.cols;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * 8;
@@ -255,8 +258,8 @@ void ProjectAndRead(ReadParams params, const void* fn, void* scratch, CUstream_s
           stream);
   const int block_rows = rows >= 8 * CurrentDevice().multiprocessors ? kReadRows : 1;
   const int64_t read_blocks = (rows + block_rows - 1) / block_rows;
-  HcReadKernel<kTiles>
-      <<<static_cast<unsigned>(read_blocks), kThreads, 0, stream>>>(params, block_rows);
+  LaunchClosely(HcReadKernel<kTiles>, {dim3(static_cast<unsigned>(read_blocks)), kThreads}, stream,
+                params, block_rows);
   CheckLaunch("HcRead");
 }
 
@@ -302,7 +305,7 @@ void HcPost(const HcPostParams& params, CUstream_st* stream) {
   if (params.output.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(params.output.rows),
                   static_cast<unsigned>((d / 8 + kThreads - 1) / kThreads));
-  HcPostKernel<<<grid, kThreads, 0, stream>>>(params);
+  LaunchClosely(HcPostKernel, {grid, kThreads}, stream, params);
   CheckLaunch("HcPost");
 }
 

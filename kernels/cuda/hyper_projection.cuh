@@ -5,6 +5,7 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "common/base/bf16.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/vector.cuh"
@@ -52,6 +53,7 @@ __device__ void FetchHcStage(MatrixView<const BFloat16> streams, int64_t first_r
 // kBySegment, one segment.
 template <typename Projection, bool kBySegment>
 __global__ void __launch_bounds__(kHcThreads, 2) HcProjectKernel(const HcProjectParams params) {
+  AwaitPredecessors();
   extern __shared__ __align__(1024) unsigned char shared[];
   auto* stages = reinterpret_cast<typename Projection::Stage*>(shared);
   const MatrixView<const BFloat16>& streams = params.streams;
@@ -100,7 +102,7 @@ void LaunchHcProject(const HcProjectParams& params, CUstream_st* stream) {
             "cudaFuncSetAttribute");
   const int64_t blocks = (params.streams.rows + kHcBlockRows - 1) / kHcBlockRows;
   const dim3 grid(static_cast<unsigned>(blocks), params.runs);
-  kernel<<<grid, kHcThreads, kSharedBytes, stream>>>(params);
+  LaunchClosely(kernel, {grid, kHcThreads, kSharedBytes}, stream, params);
   CheckLaunch("HcProject");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/index_rows.cuh"
 #include "kernels/runtime/error.h"
@@ -149,6 +150,7 @@ template <EntryFormat kFormat, int kRows, typename Policy>
 __global__ void __launch_bounds__(IndexSm90a<kFormat, kRows, Policy>::kThreads,
                                   IndexSm90a<kFormat, kRows, Policy>::kBlocks)
     IndexLogitsSm90aKernel(const __grid_constant__ IndexLogitsParams params, int keys_per_block) {
+  AwaitPredecessors();
   using Kernel = IndexSm90a<kFormat, kRows, Policy>;
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& shared = *reinterpret_cast<typename Kernel::Shared*>(dynamic_shared);
@@ -189,7 +191,7 @@ void IndexSm90a<kFormat, kRows, Policy>::Launch(const IndexLogitsParams& params,
   CheckCuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
       "cudaFuncSetAttribute");
-  kernel<<<grid, kThreads, sizeof(Shared), stream>>>(params, keys_per_block);
+  LaunchClosely(kernel, {grid, kThreads, sizeof(Shared)}, stream, params, keys_per_block);
   CheckLaunch("IndexLogitsSm90a");
 }
 

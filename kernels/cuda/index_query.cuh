@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/hadamard.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -46,6 +47,7 @@ __device__ inline void RoundToFp4Grid(uint32_t (&words)[4]) {
 template <typename Policy>
 __global__ void __launch_bounds__(kQueryThreads)
     IndexQueryKernel(const IndexQueryParams params, float weight_scale) {
+  AwaitPredecessors();
   const int64_t thread = int64_t{blockIdx.x} * kQueryThreads + threadIdx.x;
   const int64_t vector = thread / kQueryLanes;  // (row, head)
   const int lane = threadIdx.x % kQueryLanes;
@@ -87,7 +89,7 @@ void LaunchIndexQuery(const IndexQueryParams& params, CUstream_st* stream) {
   const float scale =
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(kIndexDim * params.heads)));
   const auto blocks = static_cast<unsigned>((threads + kQueryThreads - 1) / kQueryThreads);
-  IndexQueryKernel<Policy><<<blocks, kQueryThreads, 0, stream>>>(params, scale);
+  LaunchClosely(IndexQueryKernel<Policy>, {dim3(blocks), kQueryThreads}, stream, params, scale);
   CheckLaunch("IndexQuery");
 }
 

@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/moe.h"
@@ -13,6 +14,7 @@ constexpr int kWarps = 8;
 
 // A warp for 128 columns of a row, four neighbours a lane.
 __global__ void __launch_bounds__(32 * kWarps) GateAndQuantize(GateSharedExpertParams params) {
+  AwaitPredecessors();
   const int64_t row = blockIdx.x;
   const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -45,7 +47,7 @@ void GateSharedExpert(const GateSharedExpertParams& params, CUstream_st* stream)
   if (params.v.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(params.v.rows),
                   static_cast<unsigned>((params.v.cols / 128 + kWarps - 1) / kWarps));
-  GateAndQuantize<<<grid, 32 * kWarps, 0, stream>>>(params);
+  LaunchClosely(GateAndQuantize, {grid, 32 * kWarps}, stream, params);
   CheckLaunch("GateAndQuantize");
 }
 

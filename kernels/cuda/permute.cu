@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/vector.cuh"
@@ -43,6 +44,7 @@ __device__ int Local(int expert, const AssignSlotsParams& params) {
 // Block e makes the slots of expert e: it counts the entries of lower experts, then walks through
 // its own. Every block reads all entries twice, from L2, and none waits for another.
 __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsParams params) {
+  AwaitPredecessors();
   __shared__ int warp_sums[kAssignWarps];
   const int expert = blockIdx.x;
   const int32_t* experts = params.experts.data;
@@ -86,6 +88,7 @@ __global__ void __launch_bounds__(kAssignThreads) AssignToExpert(AssignSlotsPara
 }
 
 __global__ void __launch_bounds__(kCombineThreads) SumExperts(CombineExpertsParams params) {
+  AwaitPredecessors();
   const int64_t row = blockIdx.x;
   const int64_t col = (int64_t{blockIdx.y} * kCombineThreads + threadIdx.x) * 8;
   if (col >= params.out.cols) return;
@@ -109,7 +112,7 @@ void AssignSlots(const AssignSlotsParams& params, CUstream_st* stream) {
   BATON_CHECK(params.experts.stride == params.experts.cols &&
               params.experts.rows * params.experts.cols <= INT32_MAX)
       << params.experts.rows << " rows";
-  AssignToExpert<<<params.expert_count, kAssignThreads, 0, stream>>>(params);
+  LaunchClosely(AssignToExpert, {dim3(params.expert_count), kAssignThreads}, stream, params);
   CheckLaunch("AssignToExpert");
 }
 
@@ -126,7 +129,7 @@ void CombineExperts(const CombineExpertsParams& params, CUstream_st* stream) {
   constexpr int kColumns = 8 * kCombineThreads;
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>((cols + kColumns - 1) / kColumns));
-  SumExperts<<<grid, kCombineThreads, 0, stream>>>(params);
+  LaunchClosely(SumExperts, {grid, kCombineThreads}, stream, params);
   CheckLaunch("SumExperts");
 }
 

@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/store_fp8.cuh"
 #include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/quantize.h"
@@ -13,6 +14,7 @@ constexpr int kVectors = 4;  // of a thread, all loaded before the first is used
 
 __global__ void __launch_bounds__(kThreads)
     QuantizeKernel(MatrixView<const BFloat16> x, const MutableFp8Rows y) {
+  AwaitPredecessors();
   const int64_t per_row = x.cols / 8;
   const int64_t first = int64_t{blockIdx.x} * kThreads * kVectors + threadIdx.x;
   uint32_t words[kVectors][4];
@@ -45,7 +47,7 @@ void Quantize(MatrixView<const BFloat16> x, const MutableFp8Rows& y, CUstream_st
   const int64_t vectors = x.rows * x.cols / 8;
   if (vectors == 0) return;
   const int64_t blocks = (vectors + kThreads * kVectors - 1) / (kThreads * kVectors);
-  QuantizeKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, y);
+  LaunchClosely(QuantizeKernel, {dim3(static_cast<unsigned>(blocks)), kThreads}, stream, x, y);
   CheckLaunch("Quantize");
 }
 

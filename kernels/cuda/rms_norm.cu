@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/store_fp8.cuh"
 #include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/rms_norm.h"
@@ -15,6 +16,7 @@ constexpr int kMaxWidth = 8192;
 // the two passes.
 template <int kRowThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads, 2) RmsNormKernel(const RmsNormParams params) {
+  AwaitPredecessors();
   constexpr int kBlockRows = kThreads / kRowThreads;
   __shared__ float scratch[kThreads / 32];
   const int64_t row = int64_t{blockIdx.x} * kBlockRows + threadIdx.x / kRowThreads;
@@ -70,8 +72,8 @@ template <int kRowThreads, int kChunks>
 void Launch(const RmsNormParams& params, CUstream_st* stream) {
   constexpr int kBlockRows = kThreads / kRowThreads;
   const int64_t blocks = (params.x.rows + kBlockRows - 1) / kBlockRows;
-  RmsNormKernel<kRowThreads, kChunks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(params);
+  LaunchClosely(RmsNormKernel<kRowThreads, kChunks>,
+                {dim3(static_cast<unsigned>(blocks)), kThreads}, stream, params);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/entry_tile.cuh"
 #include "kernels/cuda/rope.h"
 #include "kernels/runtime/error.h"
@@ -38,6 +39,7 @@ void LaunchFillRope(const RopeFrequencies& frequencies, const int32_t* positions
 }
 
 __global__ void __launch_bounds__(kThreads) QueryNormRopeKernel(const QueryNormRopeParams params) {
+  AwaitPredecessors();
   using Tile = EntryTile<512>;
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32 * Tile::kRows;
   const int64_t index = first + Tile::Row(0);
@@ -57,6 +59,7 @@ __global__ void __launch_bounds__(kThreads) QueryNormRopeKernel(const QueryNormR
 // Eight lanes a head.
 __global__ void InverseRopeKernel(MatrixView<BFloat16> o, int heads, int head_dim,
                                   const float* rope) {
+  AwaitPredecessors();
   constexpr int kLanes = kRopeDim / 8;
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t index = thread / kLanes;
@@ -93,7 +96,7 @@ void QueryNormRope(const QueryNormRopeParams& params, CUstream_st* stream) {
   const int64_t heads = params.q.rows * params.heads;
   if (heads == 0) return;
   const unsigned blocks = Blocks(heads, kThreads / 32 * EntryTile<512>::kRows);
-  QueryNormRopeKernel<<<blocks, kThreads, 0, stream>>>(params);
+  LaunchClosely(QueryNormRopeKernel, {dim3(blocks), kThreads}, stream, params);
   CheckLaunch("QueryNormRope");
 }
 
@@ -103,8 +106,8 @@ void InverseRope(MatrixView<BFloat16> o, int heads, const float* rope, CUstream_
       << "width " << o.cols << ", heads " << heads;
   const int64_t threads = o.rows * heads * (kRopeDim / 8);
   if (threads == 0) return;
-  InverseRopeKernel<<<Blocks(threads, kThreads), kThreads, 0, stream>>>(
-      o, heads, static_cast<int>(o.cols / heads), rope);
+  LaunchClosely(InverseRopeKernel, {dim3(Blocks(threads, kThreads)), kThreads}, stream, o, heads,
+                static_cast<int>(o.cols / heads), rope);
   CheckLaunch("InverseRope");
 }
 

@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/grouped_experts.h"
 #include "kernels/cuda/router.h"
@@ -23,6 +24,7 @@ __device__ uint64_t Rank(float value, int expert) {
 
 // A warp a row; lane i has experts i, i + 32, ...
 __global__ void __launch_bounds__(32 * kWarps) ChooseExperts(RouterParams params) {
+  AwaitPredecessors();
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (row >= params.logits.rows) return;
@@ -93,8 +95,8 @@ void Router(const RouterParams& params, CUstream_st* stream) {
   BATON_CHECK(params.hash_experts.data != nullptr ? params.tokens != nullptr
                                                   : params.bias != nullptr);
   if (rows == 0) return;
-  ChooseExperts<<<static_cast<unsigned>((rows + kWarps - 1) / kWarps), 32 * kWarps, 0, stream>>>(
-      params);
+  const dim3 blocks(static_cast<unsigned>((rows + kWarps - 1) / kWarps));
+  LaunchClosely(ChooseExperts, {blocks, 32 * kWarps}, stream, params);
   CheckLaunch("ChooseExperts");
 }
 

@@ -1,5 +1,6 @@
 #include "common/base/check.h"
 #include "kernels/compressor.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/vector.cuh"
 #include "kernels/cuda/topk.h"
 #include "kernels/runtime/error.h"
@@ -199,6 +200,7 @@ __device__ void TakeFirst(int count, int k, int32_t* selected) {
 
 __global__ void __launch_bounds__(kThreads, 2)
     TopKKernel(const __grid_constant__ TopKParams params) {
+  AwaitPredecessors();
   extern __shared__ __align__(16) uint8_t dynamic_shared[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
   const int row = params.first_row + blockIdx.x;
@@ -245,10 +247,11 @@ void TopK(const TopKParams& params, CUstream_st* stream) {
   BATON_CHECK(params.stride % 4 == 0 && params.stride >= params.max_entries)
       << "stride " << params.stride;
   if (params.rows == 0) return;
-  const int bytes = static_cast<int>(sizeof(Shared)) + (params.max_entries + 31) / 32 * 4;
-  CheckCuda(cudaFuncSetAttribute(TopKKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+  const size_t bytes = sizeof(Shared) + (params.max_entries + 31) / 32 * sizeof(uint32_t);
+  CheckCuda(cudaFuncSetAttribute(TopKKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(bytes)),
             "cudaFuncSetAttribute");
-  TopKKernel<<<params.rows, kThreads, bytes, stream>>>(params);
+  LaunchClosely(TopKKernel, {dim3(params.rows), kThreads, bytes}, stream, params);
   CheckLaunch("TopK");
 }
 

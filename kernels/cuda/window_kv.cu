@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/entry_tile.cuh"
 #include "kernels/cuda/device/ring.cuh"
 #include "kernels/cuda/window_kv.h"
@@ -14,6 +15,7 @@ constexpr int kWarps = 4;
 
 template <Numerics kNumerics>
 __global__ void __launch_bounds__(32 * kWarps) WindowKvKernel(const WindowKvParams params) {
+  AwaitPredecessors();
   using Tile = EntryTile<512>;
   const BatchView& batch = params.batch;
   const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * Tile::kRows + Tile::Row(0);
@@ -93,7 +95,7 @@ void WindowKv(const WindowKvParams& params, CUstream_st* stream) {
   const int blocks = (params.batch.rows + kBlockRows - 1) / kBlockRows;
   const auto kernel = params.numerics == Numerics::kReference ? WindowKvKernel<Numerics::kReference>
                                                               : WindowKvKernel<Numerics::kExact>;
-  kernel<<<blocks, 32 * kWarps, 0, stream>>>(params);
+  LaunchClosely(kernel, {dim3(blocks), 32 * kWarps}, stream, params);
   CheckLaunch("WindowKv");
 }
 

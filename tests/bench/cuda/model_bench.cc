@@ -274,7 +274,8 @@ void ModelBench::PrintLayers(const std::vector<KernelSpan>& spans, const CacheGe
         1e-6 * bytes.weights, 1e-6 * bytes.cache, 100 * bound / busy);
     if (kind == LayerKind::kCsa) {
       for (const KernelSpan& span : kernels) {
-        std::printf("      %-44.44s %8.1f us\n", span.name.c_str(), span.end - span.begin);
+        std::printf("      %-44.44s %8.1f us at %8.1f us\n", span.name.c_str(),
+                    span.end - span.begin, span.begin - kernels.front().begin);
       }
     }
   }

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include "kernels/runtime/error.h"
+
+// Launches that do not wait for the kernel before them ("programmatic dependent launch"). In a
+// decoding step kernels take a few microseconds each, and of the time from one to the next half is
+// launching: so a kernel's blocks come onto the multiprocessors while the one before still runs,
+// and wait there.
+
+namespace baton::kernels::cuda {
+
+// Returns once all that the launch comes after has ended and shows in memory; the next launch may
+// begin to come. First in every kernel that LaunchClosely launches, on every path: before it only
+// what no kernel writes may be read, such as weights.
+__device__ inline void AwaitPredecessors() {
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+}
+
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads = 0;
+  size_t shared_bytes = 0;
+};
+
+template <typename... Params, typename... Args>
+void LaunchClosely(void (*kernel)(Params...), const LaunchShape& shape, CUstream_st* stream,
+                   Args&&... args) {
+  cudaLaunchAttribute closely{};
+  closely.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  closely.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = &closely;
+  config.numAttrs = 1;
+  CheckCuda(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "cudaLaunchKernelEx");
+}
+
+}  // namespace baton::kernels::cuda
