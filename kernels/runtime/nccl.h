@@ -12,9 +12,8 @@ struct CUstream_st;
 
 namespace baton::kernels {
 
-// Processes that exchange device memory through NCCL, which is loaded when the first of them asks
-// for it: neither the build nor a machine without several devices needs it. Errors are text; empty
-// means none.
+// Processes that exchange device memory through NCCL (nccl_library.h). Errors are text; empty means
+// none.
 class Communicator {
  public:
   using Id = std::array<char, 128>;
