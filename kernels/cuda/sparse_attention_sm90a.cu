@@ -1,3 +1,4 @@
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/sparse_attention_fragments.cuh"
@@ -236,6 +237,7 @@ template <EntryFormat kFormat>
 __global__ void __launch_bounds__(kThreads, 1)
     AttentionKernel(const __grid_constant__ SparseAttentionParams params,
                     const __grid_constant__ AttentionPlan plan) {
+  AwaitPredecessors();
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
   if (threadIdx.x == 0) shared.gather.Init(kConsumers);
@@ -257,7 +259,7 @@ void Launch(const SparseAttentionParams& params, const AttentionPlan& plan, CUst
   CheckCuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
       "cudaFuncSetAttribute");
-  kernel<<<plan.blocks, kThreads, sizeof(Shared), stream>>>(params, plan);
+  LaunchClosely(kernel, {dim3(plan.blocks), kThreads, sizeof(Shared)}, stream, params, plan);
   CheckLaunch("SparseAttention");
 }
 
