@@ -1,7 +1,6 @@
 #include "common/rpc/channel.h"
 
 #include "common/rpc/callback_threads.h"
-#include "common/rpc/credentials.h"
 #include "common/rpc/library_log.h"
 #include "common/rpc/limits.h"
 #include "grpc/grpc.h"
@@ -10,7 +9,8 @@
 
 namespace baton::rpc {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKind kind) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKind kind,
+                                           const Credentials& credentials) {
   KeepCallbackThreads();
   QuietLibraryLog();
   grpc::ChannelArguments arguments;
@@ -30,8 +30,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKi
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  if (!credentials.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(credentials.server_name);
+  }
   if (kind == ChannelKind::kBulk) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, ClientCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials.client, arguments);
 }
 
 }  // namespace baton::rpc

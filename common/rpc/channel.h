@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "common/rpc/credentials.h"
 #include "grpcpp/channel.h"
 
 namespace baton::rpc {
@@ -16,6 +17,7 @@ enum class ChannelKind {
 // reached, unless they wait for ready). Keepalive and reconnect bounds are those of limits.h. Proxy
 // settings of the environment are ignored, and no call is retried below the caller's feet: attempts
 // are numbered above. Thread-safe; share one channel among all stubs to a peer.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKind kind);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, ChannelKind kind,
+                                           const Credentials& credentials = {});
 
 }  // namespace baton::rpc

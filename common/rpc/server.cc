@@ -7,7 +7,6 @@
 #include "common/base/check.h"
 #include "common/host_port.h"
 #include "common/rpc/callback_threads.h"
-#include "common/rpc/credentials.h"
 #include "common/rpc/library_log.h"
 #include "common/rpc/limits.h"
 #include "common/status_macros.h"
@@ -50,6 +49,7 @@ void SetLimits(grpc::ServerBuilder& builder) {
 struct GrpcServer::Impl {
   std::unique_ptr<grpc::Server> server;
   int port = 0;
+  std::shared_ptr<grpc::ServerCredentials> credentials;
   std::vector<std::string> service_names;
 };
 
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOption
   grpc::ServerBuilder builder;
   SetLimits(builder);
   auto impl = std::make_unique<Impl>();
-  builder.AddListeningPort(options.listen, ServerCredentials(), &impl->port);
+  builder.AddListeningPort(options.listen, options.credentials, &impl->port);
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || impl->port == 0) {
@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOption
         absl::StrCat("cannot serve gRPC on \"", options.listen,
                      "\": not a host:port of this machine, or another process listens there"));
   }
+  impl->credentials = options.credentials;
   impl->service_names = options.service_names;
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
   server->SetServing(options.serving);

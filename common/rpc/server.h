@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/impl/service_type.h"
 
 namespace baton::rpc {
@@ -17,6 +18,7 @@ struct ServerOptions {
   std::vector<std::string> service_names = {};
   bool serving = true;  // health at the start; false: until SetServing(true)
   bool reflection = true;
+  std::shared_ptr<grpc::ServerCredentials> credentials = Credentials().server;
 };
 
 // A gRPC server with grpc.health.v1 and reflection. Thread-safe.

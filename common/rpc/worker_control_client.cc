@@ -41,8 +41,8 @@ struct WorkerControlClient::Impl {
   std::unique_ptr<v1::WorkerControl::Stub> stub;
 };
 
-WorkerControlClient::WorkerControlClient(std::string address)
-    : WorkerControlClient(address, MakeChannel(address, ChannelKind::kControl)) {}
+WorkerControlClient::WorkerControlClient(std::string address, const Credentials& credentials)
+    : WorkerControlClient(address, MakeChannel(address, ChannelKind::kControl, credentials)) {}
 
 WorkerControlClient::WorkerControlClient(std::string address,
                                          std::shared_ptr<grpc::Channel> channel)

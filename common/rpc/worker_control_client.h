@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "baton/v1/worker.pb.h"
+#include "common/rpc/credentials.h"
 
 namespace grpc {
 class Channel;
@@ -19,7 +20,7 @@ namespace baton::rpc {
 class WorkerControlClient {
  public:
   // A control channel of its own to host:port, or one that other stubs use as well.
-  explicit WorkerControlClient(std::string address);
+  explicit WorkerControlClient(std::string address, const Credentials& credentials = {});
   WorkerControlClient(std::string address, std::shared_ptr<grpc::Channel> channel);
   ~WorkerControlClient();
 

@@ -1,7 +1,8 @@
 #include "router/access/api_keys.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -16,7 +17,6 @@
 namespace baton::router {
 namespace {
 
-constexpr std::chrono::seconds kLookAgain{1};
 constexpr size_t kMinKeyBytes = 16;
 constexpr size_t kMaxKeyBytes = 256;
 constexpr uintmax_t kMaxFileBytes = 1 << 20;
@@ -65,13 +65,11 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(std::string path, const C
 }
 
 absl::Status ApiKeys::Read() const {
-  looked_at_ = clock_.Now();
   std::error_code unknown;  // reading says what is wrong
-  version_ = {.changed = std::filesystem::last_write_time(path_, unknown),
-              .bytes = std::filesystem::file_size(path_, unknown)};
-  if (!unknown && version_.bytes > kMaxFileBytes) {
+  const uintmax_t bytes = std::filesystem::file_size(path_, unknown);
+  if (!unknown && bytes > kMaxFileBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, " has ", version_.bytes, " bytes, keys at most ", kMaxFileBytes));
+        absl::StrCat(path_, " has ", bytes, " bytes, keys at most ", kMaxFileBytes));
   }
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_));
   BATON_ASSIGN_OR_RETURN(keys_, ParseKeys(path_, text));
@@ -79,13 +77,7 @@ absl::Status ApiKeys::Read() const {
 }
 
 void ApiKeys::ReadIfChanged() const {
-  const Clock::TimePoint now = clock_.Now();
-  if (now - looked_at_ < kLookAgain) return;
-  looked_at_ = now;
-  std::error_code unknown;
-  const Version version = {.changed = std::filesystem::last_write_time(path_, unknown),
-                           .bytes = std::filesystem::file_size(path_, unknown)};
-  if (version == version_) return;
+  if (!watch_.Changed()) return;
   if (const absl::Status read = Read(); read.ok()) {
     spdlog::info("{}: {} API keys", path_, keys_.size());
   } else {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/file_watch.h"
 #include "common/mutex.h"
 
 namespace baton::router {
@@ -30,22 +29,14 @@ class ApiKeys {
   bool Accepts(std::string_view authorization) const;
 
  private:
-  struct Version {
-    std::filesystem::file_time_type changed;
-    uintmax_t bytes = 0;
-    friend bool operator==(const Version&, const Version&) = default;
-  };
-
-  ApiKeys(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
+  ApiKeys(std::string path, const Clock& clock) : path_(std::move(path)), watch_({path_}, clock) {}
   absl::Status Read() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadIfChanged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
-  const Clock& clock_;
   mutable Mutex mutex_;
+  mutable FileWatch watch_ ABSL_GUARDED_BY(mutex_);
   mutable std::vector<std::string> keys_ ABSL_GUARDED_BY(mutex_);
-  mutable Version version_ ABSL_GUARDED_BY(mutex_);
-  mutable Clock::TimePoint looked_at_ ABSL_GUARDED_BY(mutex_){};
 };
 
 }  // namespace baton::router

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace baton {
+
+// Tells when a file may have been written, or a link to it been turned, since it was last read: by
+// time and size, and looking at most once a second. Not thread-safe.
+class FileWatch {
+ public:
+  // Of the files as they are now: to be made before they are read. `clock` outlives it.
+  explicit FileWatch(std::vector<std::string> paths, const Clock& clock = Clock::Real());
+
+  // Whether one of them is another than when this was last said, or at the beginning.
+  bool Changed();
+
+ private:
+  struct Version {
+    std::filesystem::file_time_type written;
+    uintmax_t bytes = 0;
+    friend bool operator==(const Version&, const Version&) = default;
+  };
+  std::vector<Version> Look() const;
+
+  const std::vector<std::string> paths_;
+  const Clock& clock_;
+  Clock::TimePoint looked_at_;
+  std::vector<Version> versions_;
+};
+
+}  // namespace baton

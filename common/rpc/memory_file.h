@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace baton::rpc {
+
+// A file in memory that others of this process find under a path, for libraries that read nothing
+// else. Not thread-safe, but for those who read the path.
+class MemoryFile {
+ public:
+  // Empty. RESOURCE_EXHAUSTED without memory or file descriptors.
+  static absl::StatusOr<MemoryFile> Create();
+  MemoryFile(MemoryFile&& other) noexcept;
+  MemoryFile& operator=(MemoryFile&&) = delete;
+  ~MemoryFile();
+
+  std::string path() const;
+
+  // Whoever opens the path finds the old text or the new, never a part; whoever has it open keeps
+  // the old. On an error, as of Create, it is still the old.
+  absl::Status Replace(std::string_view text);
+
+ private:
+  explicit MemoryFile(int fd) : fd_(fd) {}
+  int fd_;  // -1: moved from
+};
+
+}  // namespace baton::rpc

@@ -1,0 +1,121 @@
+#include "common/tls/certificate_files.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/read_file.h"
+#include "common/status_macros.h"
+#include "openssl/err.h"
+#include "openssl/pem.h"
+#include "openssl/x509.h"
+#include "openssl/x509v3.h"
+
+namespace baton::tls {
+namespace {
+
+template <auto Free>
+struct Deleter {
+  template <typename Object>
+  void operator()(Object* object) const {
+    Free(object);
+  }
+};
+template <typename Object, auto Free>
+using Owned = std::unique_ptr<Object, Deleter<Free>>;
+using Certificate = Owned<X509, X509_free>;
+using Key = Owned<EVP_PKEY, EVP_PKEY_free>;
+using Bytes = Owned<BIO, BIO_free>;
+
+void FreeStack(STACK_OF(X509) * stack) { sk_X509_free(stack); }  // a macro
+using Stack = Owned<STACK_OF(X509), FreeStack>;
+
+Bytes Reader(const std::string& text) {
+  return Bytes(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  ERR_clear_error();  // said in our words
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+// `path` is where the text comes from.
+absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& path,
+                                                           const std::string& text) {
+  const Bytes reader = Reader(text);
+  std::vector<Certificate> certificates;
+  while (X509* next = PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr)) {
+    certificates.emplace_back(next);
+  }
+  // The end of the file is an error like any other, unless it comes in the middle of something.
+  const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  if (certificates.empty()) return Invalid(path, " holds no certificate in PEM");
+  if (!ended) return Invalid(path, ": certificate ", certificates.size() + 1, " is broken");
+  ERR_clear_error();
+  return certificates;
+}
+
+absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
+  bool encrypted = false;
+  const auto no_passphrase = [](char*, int, int, void* asked) {
+    *static_cast<bool*>(asked) = true;
+    return -1;
+  };
+  Key key(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, no_passphrase, &encrypted));
+  if (encrypted) return Invalid(path, " is encrypted, which no server can use without asking");
+  if (key == nullptr) return Invalid(path, " holds no private key in PEM");
+  return key;
+}
+
+// As peers will verify it, with the certificates that are shown along with it.
+absl::Status VerifyChain(const CertificateFiles& files, const std::vector<Certificate>& shown,
+                         const std::vector<Certificate>& cas) {
+  const Owned<X509_STORE, X509_STORE_free> trusted(X509_STORE_new());
+  for (const Certificate& ca : cas) X509_STORE_add_cert(trusted.get(), ca.get());
+  const Stack between(sk_X509_new_null());
+  for (size_t i = 1; i < shown.size(); ++i) sk_X509_push(between.get(), shown[i].get());
+  const Owned<X509_STORE_CTX, X509_STORE_CTX_free> context(X509_STORE_CTX_new());
+  X509_STORE_CTX_init(context.get(), trusted.get(), shown[0].get(), between.get());
+  if (X509_verify_cert(context.get()) == 1) return absl::OkStatus();
+  const int error = X509_STORE_CTX_get_error(context.get());
+  return Invalid(files.certificate, " is not what ", files.ca,
+                 " vouches for: ", X509_verify_cert_error_string(error));
+}
+
+absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<Certificate> shown,
+                         ParseCertificates(files.certificate, texts.certificate));
+  BATON_ASSIGN_OR_RETURN(const Key key, ParseKey(files.key, texts.key));
+  X509* own = shown[0].get();
+  if (X509_check_private_key(own, key.get()) != 1) {
+    return Invalid(files.key, " is not the key of the certificate in ", files.certificate);
+  }
+  if (X509_cmp_current_time(X509_get0_notAfter(own)) < 0) {
+    return Invalid(files.certificate, ": the certificate has expired");
+  }
+  if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
+    return Invalid(files.certificate, ": its extended key usage lacks serverAuth");
+  }
+  if (files.ca.empty()) return absl::OkStatus();
+  if (X509_check_purpose(own, X509_PURPOSE_SSL_CLIENT, 0) != 1) {
+    return Invalid(files.certificate, ": its extended key usage lacks clientAuth");
+  }
+  BATON_ASSIGN_OR_RETURN(const std::vector<Certificate> cas, ParseCertificates(files.ca, texts.ca));
+  return VerifyChain(files, shown, cas);
+}
+
+}  // namespace
+
+absl::StatusOr<CertificateTexts> ReadCertificateFiles(const CertificateFiles& files) {
+  CertificateTexts texts;
+  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate));
+  BATON_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key));
+  if (!files.ca.empty()) {
+    BATON_ASSIGN_OR_RETURN(texts.ca, ReadFile(files.ca));
+  }
+  BATON_RETURN_IF_ERROR(Check(files, texts));
+  return texts;
+}
+
+}  // namespace baton::tls

@@ -1,0 +1,63 @@
+#include "common/file_watch.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "gtest/gtest.h"
+#include "tests/testing/fake_clock.h"
+
+namespace baton {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+class FileWatchTest : public ::testing::Test {
+ protected:
+  FileWatchTest()
+      : folder_(fs::path(::testing::TempDir()) /
+                (std::string("file_watch_") +
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "old");
+    fs::create_directories(folder_ / "new");
+    std::ofstream(folder_ / "old" / "file") << "old";
+    std::ofstream(folder_ / "new" / "file") << "newer";
+  }
+  ~FileWatchTest() override { fs::remove_all(folder_); }
+
+  const fs::path folder_;
+  testing::FakeClock clock_;
+};
+
+TEST_F(FileWatchTest, AChangeOfAnyFileIsSaidOnceAndWithinASecond) {
+  FileWatch watch({folder_ / "old" / "file", folder_ / "new" / "file"}, clock_);
+  std::ofstream(folder_ / "new" / "file") << "newest";
+  EXPECT_FALSE(watch.Changed()) << "looked a moment ago";
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed());
+  clock_.Advance(1s);
+  EXPECT_FALSE(watch.Changed());
+}
+
+TEST_F(FileWatchTest, AFolderBehindALinkMayBeReplaced) {
+  fs::create_directory_symlink(folder_ / "old", folder_ / "data");
+  FileWatch watch({folder_ / "data" / "file"}, clock_);
+  fs::create_directory_symlink(folder_ / "new", folder_ / "data.new");
+  fs::rename(folder_ / "data.new", folder_ / "data");
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed());
+}
+
+TEST_F(FileWatchTest, AFileThatGoesAndComesHasChanged) {
+  FileWatch watch({folder_ / "old" / "file"}, clock_);
+  fs::remove(folder_ / "old" / "file");
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed());
+  std::ofstream(folder_ / "old" / "file") << "back";
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed());
+}
+
+}  // namespace
+}  // namespace baton

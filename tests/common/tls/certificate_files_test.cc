@@ -1,0 +1,105 @@
+#include "common/tls/certificate_files.h"
+
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "openssl/evp.h"
+#include "openssl/pem.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::tls {
+namespace {
+
+using ::baton::testing::CertificateAuthority;
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::baton::testing::WriteAtOnce;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CertificateFilesTest : public ::testing::Test {
+ protected:
+  CertificateFilesTest() : files_(ca_.Issue(folder_)) {}
+  ~CertificateFilesTest() override { std::filesystem::remove_all(folder_); }
+
+  void ExpectRefused(const std::string& file, const std::string& why) const {
+    EXPECT_THAT(ReadCertificateFiles(files_), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                       AllOf(HasSubstr(file), HasSubstr(why))));
+  }
+
+  const std::filesystem::path folder_ = testing::TestFolder("certificate_files");
+  CertificateAuthority ca_;
+  CertificateFiles files_;
+};
+
+TEST_F(CertificateFilesTest, ACertificateItsKeyAndItsCaAreTaken) {
+  EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+  files_.ca.clear();
+  EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+}
+
+TEST_F(CertificateFilesTest, AFileThatIsMissingOrNotPemIsNamed) {
+  for (std::string CertificateFiles::*field :
+       {&CertificateFiles::certificate, &CertificateFiles::key, &CertificateFiles::ca}) {
+    const std::string path = files_.*field;
+    files_.*field = path + ".missing";
+    EXPECT_THAT(ReadCertificateFiles(files_),
+                StatusIs(absl::StatusCode::kNotFound, HasSubstr(path + ".missing")));
+    files_.*field = folder_;
+    EXPECT_THAT(ReadCertificateFiles(files_),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(folder_.string())));
+    files_.*field = folder_ / "text";
+    WriteAtOnce(folder_ / "text", "not PEM\n");
+    ExpectRefused("text", "in PEM");
+    files_.*field = path;
+  }
+}
+
+TEST_F(CertificateFilesTest, ABrokenSecondCertificateIsNoticed) {
+  WriteAtOnce(files_.ca, ca_.Pem() + "-----BEGIN CERTIFICATE-----\nMIIB");
+  ExpectRefused(files_.ca, "certificate 2 is broken");
+}
+
+TEST_F(CertificateFilesTest, TheKeyOfAnotherCertificateIsRefused) {
+  files_.key = ca_.Issue(folder_ / "other").key;
+  ExpectRefused(files_.key, "is not the key of");
+}
+
+TEST_F(CertificateFilesTest, AnEncryptedKeyIsRefusedWithoutAsking) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(files_.key.c_str(), "w"),
+                                                       BIO_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+  std::string passphrase = "secret";
+  ASSERT_EQ(
+      PEM_write_bio_PKCS8PrivateKey(file.get(), key.get(), EVP_aes_128_cbc(), passphrase.data(),
+                                    static_cast<int>(passphrase.size()), nullptr, nullptr),
+      1);
+  ASSERT_EQ(BIO_flush(file.get()), 1);
+  ExpectRefused(files_.key, "encrypted");
+}
+
+TEST_F(CertificateFilesTest, AnExpiredCertificateIsRefused) {
+  files_ = ca_.Issue(folder_, {.valid = std::chrono::seconds(-60)});
+  ExpectRefused(files_.certificate, "has expired");
+}
+
+TEST_F(CertificateFilesTest, TheCertificateMustDoForBothEndsOfAConnection) {
+  files_ = ca_.Issue(folder_, {.usage = "clientAuth"});
+  ExpectRefused(files_.certificate, "serverAuth");
+  files_ = ca_.Issue(folder_, {.usage = "serverAuth"});
+  ExpectRefused(files_.certificate, "clientAuth");
+  files_.ca.clear();  // which only servers show
+  EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+}
+
+TEST_F(CertificateFilesTest, TheCaMustHaveSignedIt) {
+  WriteAtOnce(files_.ca, CertificateAuthority().Pem());
+  ExpectRefused(files_.certificate, files_.ca);
+  WriteAtOnce(files_.ca, CertificateAuthority().Pem() + ca_.Pem());
+  EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+}
+
+}  // namespace
+}  // namespace baton::tls

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "common/tls/certificate_files.h"
+#include "gtest/gtest.h"
+
+namespace baton::testing {
+
+// A certificate authority with a key of its own, for the length of a test.
+class CertificateAuthority {
+ public:
+  CertificateAuthority();
+  ~CertificateAuthority();
+
+  struct Wanted {
+    std::string names = "IP:127.0.0.1,DNS:localhost";  // subject alternative names
+    std::string usage = "serverAuth,clientAuth";
+    std::chrono::seconds valid = std::chrono::hours(1);  // from now; negative: it has expired
+  };
+  // Writes cert.pem, key.pem (a new key each time) and ca.pem into `folder`, which is made if need
+  // be, at once for whoever opens one of them.
+  tls::CertificateFiles Issue(const std::filesystem::path& folder, const Wanted& wanted) const;
+  tls::CertificateFiles Issue(const std::filesystem::path& folder) const {
+    return Issue(folder, {});
+  }
+
+  // The CA's own certificate in PEM.
+  std::string Pem() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Where the test that runs may keep them, and no other does.
+inline std::filesystem::path TestFolder(const std::string& prefix) {
+  return std::filesystem::path(::testing::TempDir()) /
+         (prefix + "_" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+}
+
+// Text to a file that is there whole or not at all.
+void WriteAtOnce(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace baton::testing
