@@ -40,6 +40,7 @@ struct GrpcPrefillClient::Shared {
   const uint64_t semantics_hash;
   const std::function<v1::WorkerRef()> self;
   WorkerMetrics& metrics;
+  const rpc::Credentials credentials;
   const kvtransfer::ControlFaults* const faults;
 };
 
@@ -51,7 +52,7 @@ class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
 
   Link(const std::string& address, std::shared_ptr<const Shared> shared)
       : shared_(std::move(shared)),
-        channel_(rpc::MakeChannel(address, rpc::ChannelKind::kControl)),
+        channel_(rpc::MakeChannel(address, rpc::ChannelKind::kControl, shared_->credentials)),
         control_(address, channel_),
         stub_(v1::Prefill::NewStub(channel_)) {}
 
@@ -335,9 +336,11 @@ class GrpcPrefillClient::Call final : public PrefillCall,
 
 GrpcPrefillClient::GrpcPrefillClient(kvtransfer::Manifest manifest,
                                      std::function<v1::WorkerRef()> self, WorkerMetrics& metrics,
+                                     const rpc::Credentials& credentials,
                                      const kvtransfer::ControlFaults* faults)
-    : shared_(std::make_shared<const Shared>(Shared{manifest, kvtransfer::SemanticsHash(manifest),
-                                                    std::move(self), metrics, faults})) {}
+    : shared_(
+          std::make_shared<const Shared>(Shared{manifest, kvtransfer::SemanticsHash(manifest),
+                                                std::move(self), metrics, credentials, faults})) {}
 
 GrpcPrefillClient::~GrpcPrefillClient() = default;
 

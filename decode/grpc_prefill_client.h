@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/worker.pb.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
 #include "common/worker_metrics.h"
 #include "decode/prefill_client.h"
 #include "kvtransfer/fault/control_faults.h"
@@ -24,7 +25,8 @@ class GrpcPrefillClient final : public PrefillClient {
   // `self` says who this worker is, as advertised. `metrics` and `faults` (none: nullptr) outlive
   // every call's on_end.
   GrpcPrefillClient(kvtransfer::Manifest manifest, std::function<v1::WorkerRef()> self,
-                    WorkerMetrics& metrics, const kvtransfer::ControlFaults* faults = nullptr);
+                    WorkerMetrics& metrics, const rpc::Credentials& credentials = {},
+                    const kvtransfer::ControlFaults* faults = nullptr);
   ~GrpcPrefillClient() override;
 
   std::shared_ptr<PrefillCall> Open(const Peer& peer, PrefillOpen open,

@@ -43,7 +43,8 @@ DecoderOptions MakeOptions(const DecodeConfig& config, Incarnation incarnation) 
 // Members are destroyed from the last to the first: who calls goes before who is called.
 struct DecodeWorker::Impl {
   Impl(const DecodeConfig& config, const kvtransfer::FaultPlanFile& faults,
-       std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity)
+       std::unique_ptr<engine::Engine> loaded, const engine::ModelIdentity& identity,
+       const rpc::Credentials& credentials)
       : engine(std::move(loaded)),
         manifest(
             kvtransfer::MakeManifest(engine::DescribeCache(*engine, identity), config.transports)),
@@ -52,7 +53,8 @@ struct DecodeWorker::Impl {
         transfer_service(receiver.get(), &transfer_thread),
         control_faults(kvtransfer::ControlFaults::Make(faults.control)),
         prefill_client(
-            manifest, [this] { return host.self(); }, host.metrics(), control_faults.get()),
+            manifest, [this] { return host.self(); }, host.metrics(), credentials,
+            control_faults.get()),
         decoder(MakeOptions(config, host.incarnation()), *engine, *receiver, prefill_client,
                 host.metrics()),
         service(decoder, [this] { return host.self(); }) {}
@@ -100,6 +102,7 @@ DecodeWorker::DecodeWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 DecodeWorker::~DecodeWorker() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const rpc::Credentials credentials, rpc::LoadCredentials(config.host.tls));
   BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
                          kvtransfer::LoadFaults(config.faults));
   BATON_RETURN_IF_ERROR(kvtransfer::CheckReceiverFaults(faults.frames)) << config.faults.fault_plan;
@@ -110,13 +113,15 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Start(const DecodeCo
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
                          engine::ReadModelIdentity(options.model_dir));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, engine::Engine::Create(options));
-  auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity);
+  auto impl = std::make_unique<Impl>(config, faults, std::move(engine), identity, credentials);
   Impl* worker = impl.get();
   std::unique_ptr<DecodeWorker> started(new DecodeWorker(std::move(impl)));
   BATON_ASSIGN_OR_RETURN(worker->transports,
                          Transports::Start(config.transports, worker->receiver.get(),
                                            worker->host.incarnation(), &worker->transfer_service));
-  BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
+  rpc::WorkerHost::Role role = worker->MakeRole(identity);
+  role.credentials = credentials.server;
+  BATON_RETURN_IF_ERROR(worker->host.Start(std::move(role)));
   return started;
 }
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/status_macros.h"
-#include "kvtransfer/device_lane/lane_transport.h"
 #include "kvtransfer/device_lane/unix_lane.h"
 #include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/grpc/lane_stream.h"
@@ -14,24 +13,13 @@
 #include "kvtransfer/shm/wire.h"
 
 namespace baton::prefill {
-namespace {
 
-// Memory that is shared goes over a socket of the machine; nccl also reaches other machines.
-kvtransfer::ConnectLane LanesOf(const std::string& transport) {
-  if (transport != "nccl") return kvtransfer::ConnectUnixLane;
-  return
-      [](std::string_view name, const std::string& endpoint, const kvtransfer::StagingMemory& own) {
-        return kvtransfer::ConnectGrpcLane(name, endpoint, own.bytes.size());
-      };
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
-    const std::vector<std::string>& names, const std::string& device,
-    const kvtransfer::PlaneFaults& faults) {
+absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(const std::vector<std::string>& names,
+                                                             const std::string& device,
+                                                             const kvtransfer::PlaneFaults& faults,
+                                                             const rpc::Credentials& credentials) {
   BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(names, device)) << "transports";
-  std::unique_ptr<Transports> transports(new Transports);
+  std::unique_ptr<Transports> transports(new Transports(credentials));
   kvtransfer::SenderSwitch::Ways ways;
   for (const std::string& name : names) {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<kvtransfer::Transport> transport,
@@ -59,10 +47,19 @@ absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
 
 absl::StatusOr<std::unique_ptr<kvtransfer::Transport>> Transports::MakeTransport(
     const std::string& name) {
-  if (name == "grpc") return kvtransfer::MakeGrpcTransport();
+  if (name == "grpc") return kvtransfer::MakeGrpcTransport(credentials_);
   if (name == "shm") return kvtransfer::MakeShmTransport();
   BATON_ASSIGN_OR_RETURN(fabrics_[name], kvtransfer::MakeFabric(name));
   return kvtransfer::MakeLaneTransport(fabrics_[name].get(), LanesOf(name));
+}
+
+// Memory that is shared goes over a socket of the machine; nccl also reaches other machines.
+kvtransfer::ConnectLane Transports::LanesOf(const std::string& transport) const {
+  if (transport != "nccl") return kvtransfer::ConnectUnixLane;
+  return [credentials = credentials_](std::string_view name, const std::string& endpoint,
+                                      const kvtransfer::StagingMemory& own) {
+    return kvtransfer::ConnectGrpcLane(name, endpoint, own.bytes.size(), credentials);
+  };
 }
 
 absl::Status Transports::Probe(const std::string& transport, Incarnation receiver,

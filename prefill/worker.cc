@@ -93,10 +93,12 @@ PrefillWorker::PrefillWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 PrefillWorker::~PrefillWorker() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const PrefillConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const rpc::Credentials credentials, rpc::LoadCredentials(config.host.tls));
   BATON_ASSIGN_OR_RETURN(const kvtransfer::FaultPlanFile faults,
                          kvtransfer::LoadFaults(config.faults));
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transports> transports,
-                         Transports::Make(config.transports, config.engine.device, faults.frames));
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transports> transports,
+      Transports::Make(config.transports, config.engine.device, faults.frames, credentials));
   BATON_ASSIGN_OR_RETURN(const engine::EngineOptions options,
                          engine::MakeEngineOptions(config.engine));
   BATON_ASSIGN_OR_RETURN(const engine::ModelIdentity identity,
@@ -106,7 +108,9 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Start(const Prefil
       std::make_unique<Impl>(config, faults, std::move(transports), std::move(engine), identity);
   Impl* worker = impl.get();
   std::unique_ptr<PrefillWorker> started(new PrefillWorker(std::move(impl)));
-  BATON_RETURN_IF_ERROR(worker->host.Start(worker->MakeRole(identity)));
+  rpc::WorkerHost::Role role = worker->MakeRole(identity);
+  role.credentials = credentials.server;
+  BATON_RETURN_IF_ERROR(worker->host.Start(std::move(role)));
   return started;
 }
 

@@ -70,6 +70,7 @@ void BindWorkerHost(WorkerHostConfig& config, ConfigParser& parser) {
       .Add("metrics-listen", &config.metrics_listen,
            "host:port to serve Prometheus metrics on; port 0 picks one, empty: not served")
       .Format("host:port or nothing", nothing_or_address);
+  BindClusterTls(config.tls, parser);
   parser.Group("Process");
   parser.Add("log-level", &config.log_level, "how much is logged to stderr")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"});
@@ -224,6 +225,7 @@ absl::Status WorkerHost::Start(Role role) {
   options.service_names = host.role.service_names;
   options.service_names.push_back("baton.v1.WorkerControl");
   options.serving = false;
+  options.credentials = host.role.credentials;
   // Who calls before the address is known waits for it, and finds this worker ready.
   MutexLock lock(host.mutex);
   BATON_ASSIGN_OR_RETURN(host.server, GrpcServer::Start(options));

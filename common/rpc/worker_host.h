@@ -13,6 +13,7 @@
 #include "common/config.h"
 #include "common/ids.h"
 #include "common/metrics.h"
+#include "common/rpc/credentials.h"
 #include "common/worker_load.h"
 #include "common/worker_metrics.h"
 #include "grpcpp/impl/service_type.h"
@@ -24,6 +25,7 @@ struct WorkerHostConfig {
   std::string listen = "127.0.0.1:7000";
   std::string advertise{};  // host:port told to others; empty: listen's host and the bound port
   std::string metrics_listen = "127.0.0.1:9000";
+  ClusterTls tls{};
   std::string log_level = "info";
   std::chrono::nanoseconds drain_timeout = std::chrono::minutes(5);
 };
@@ -46,6 +48,7 @@ class WorkerHost {
     std::function<void()> on_drain;        // Drain was called; must not wait for what runs
     std::vector<grpc::Service*> services;  // outlive the host
     std::vector<std::string> service_names;
+    std::shared_ptr<grpc::ServerCredentials> credentials = Credentials().server;
   };
 
   // `role` is prefill or decode: the constant label of all metrics.

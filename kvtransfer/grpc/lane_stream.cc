@@ -96,10 +96,12 @@ class StreamLane : public LaneChannel {
 
 class ClientLane final : public StreamLane<ClientCall> {
  public:
-  ClientLane(std::string_view transport, const std::string& endpoint, uint64_t bytes)
+  ClientLane(std::string_view transport, const std::string& endpoint, uint64_t bytes,
+             const rpc::Credentials& credentials)
       : ClientLane(std::make_shared<Inbox>()) {
     call_->Write(ToProto(EncodeLaneHello(transport, bytes)));
-    const auto stub = v1::Transfer::NewStub(rpc::MakeChannel(endpoint, rpc::ChannelKind::kControl));
+    const auto stub =
+        v1::Transfer::NewStub(rpc::MakeChannel(endpoint, rpc::ChannelKind::kControl, credentials));
     call_->Start([&](grpc::ClientContext* context, auto* reactor) {
       stub->async()->Lane(context, reactor);
     });
@@ -130,8 +132,9 @@ class ServerLane final : public StreamLane<ServerCall> {
 
 absl::StatusOr<std::unique_ptr<LaneChannel>> ConnectGrpcLane(std::string_view transport,
                                                              const std::string& endpoint,
-                                                             uint64_t bytes) {
-  return std::make_unique<ClientLane>(transport, endpoint, bytes);
+                                                             uint64_t bytes,
+                                                             const rpc::Credentials& credentials) {
+  return std::make_unique<ClientLane>(transport, endpoint, bytes, credentials);
 }
 
 grpc::ServerBidiReactor<v1::LaneMessage, v1::LaneMessage>* ServeGrpcLane(AcceptLane accept) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "baton/v1/transfer.grpc.pb.h"
+#include "common/rpc/credentials.h"
 #include "kvtransfer/device_lane/lane_channel.h"
 
 // The control lane of device transports whose workers may be on different machines: a call of
@@ -16,9 +17,9 @@ namespace baton::kvtransfer {
 
 // The prefill end; connects lazily to host:port and says Hello. Messages are there to be received
 // as soon as gRPC has them.
-absl::StatusOr<std::unique_ptr<LaneChannel>> ConnectGrpcLane(std::string_view transport,
-                                                             const std::string& endpoint,
-                                                             uint64_t bytes);
+absl::StatusOr<std::unique_ptr<LaneChannel>> ConnectGrpcLane(
+    std::string_view transport, const std::string& endpoint, uint64_t bytes,
+    const rpc::Credentials& credentials = {});
 
 // Takes a lane of the transport that its Hello names. FAILED_PRECONDITION, and the channel stays
 // with the caller, when there is none of it.

@@ -63,6 +63,8 @@ struct Stream {
 // What gRPC's callbacks share with the transport.
 class Streams : public std::enable_shared_from_this<Streams> {
  public:
+  explicit Streams(const rpc::Credentials& credentials) : credentials_(credentials) {}
+
   CompletionQueue& completions() { return completions_; }
 
   // The stream of the endpoint that has least to do, with `sent` added to it.
@@ -79,6 +81,7 @@ class Streams : public std::enable_shared_from_this<Streams> {
   void OnAnswer(Stream& stream, v1::PushResponse response);
   void OnDone(Stream& stream, const absl::Status& status);
 
+  const rpc::Credentials credentials_;
   CompletionQueue completions_;
   Mutex mutex_;
   CondVar all_done_;
@@ -114,7 +117,7 @@ std::shared_ptr<Stream> Streams::OpenLocked(const std::string& endpoint) {
            },
        .on_done = [self, stream](absl::Status status) { self->OnDone(*stream, status); }});
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::PushResponse> stub(
-      rpc::MakeChannel(endpoint, rpc::ChannelKind::kBulk));
+      rpc::MakeChannel(endpoint, rpc::ChannelKind::kBulk, credentials_));
   stream->call->Start([&stub](grpc::ClientContext* context, auto* reactor) {
     stub.PrepareBidiStreamingCall(context, kPush, grpc::StubOptions(), reactor);
   });
@@ -198,6 +201,8 @@ void Streams::Close() {
 
 class GrpcTransport final : public Transport {
  public:
+  explicit GrpcTransport(const rpc::Credentials& credentials)
+      : streams_(std::make_shared<Streams>(credentials)) {}
   ~GrpcTransport() override { streams_->Close(); }
 
   const TransportCapabilities& capabilities() const override { return capabilities_; }
@@ -224,11 +229,13 @@ class GrpcTransport final : public Transport {
                                             .max_frame_bytes = kGrpcFrameBytes,
                                             .max_frames_in_flight = kMaxUnansweredFrames};
   HostRegions regions_;
-  const std::shared_ptr<Streams> streams_ = std::make_shared<Streams>();
+  const std::shared_ptr<Streams> streams_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeGrpcTransport() { return std::make_unique<GrpcTransport>(); }
+std::unique_ptr<Transport> MakeGrpcTransport(const rpc::Credentials& credentials) {
+  return std::make_unique<GrpcTransport>(credentials);
+}
 
 }  // namespace baton::kvtransfer

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "common/rpc/credentials.h"
 #include "kvtransfer/transport.h"
 
 // Role: transport "grpc": one Transfer.Push stream per endpoint (host:port), on a channel of its
@@ -12,6 +13,6 @@
 
 namespace baton::kvtransfer {
 
-std::unique_ptr<Transport> MakeGrpcTransport();
+std::unique_ptr<Transport> MakeGrpcTransport(const rpc::Credentials& credentials = {});
 
 }  // namespace baton::kvtransfer
