@@ -1,6 +1,7 @@
 #include "router/config.h"
 
 #include "common/host_port.h"
+#include "common/rpc/credentials.h"
 #include "router/registry/membership.h"
 
 namespace baton::router {
@@ -20,6 +21,11 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   parser.Add("api-keys-file", &config.api_keys_file,
              "clients must show one of its keys, one a line, as \"Authorization: Bearer KEY\"; "
              "changes are followed. Empty: everybody may ask");
+  parser.Add("api-tls-cert-file", &config.api_tls.certificate,
+             "PEM file with the certificate that clients see, over HTTP and gRPC, both then under "
+             "TLS; changes are followed. Empty: plain text");
+  parser.Add("api-tls-key-file", &config.api_tls.key, "PEM file with its private key");
+  rpc::BindClusterTls(config.tls, parser);
 
   parser.Group("Model");
   parser.Add("model-dir", &config.model_dir, "directory with tokenizer.json and config.json")

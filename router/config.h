@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "common/config.h"
+#include "common/rpc/credentials.h"
+#include "common/tls/certificate_files.h"
 
 namespace baton::router {
 
@@ -15,7 +17,9 @@ struct RouterConfig {
   std::string listen = "127.0.0.1:8000";
   std::string grpc_listen = "127.0.0.1:8001";
   std::string metrics_listen = "127.0.0.1:9000";
-  std::string api_keys_file;  // empty: everybody may ask
+  std::string api_keys_file;      // empty: everybody may ask
+  tls::CertificateFiles api_tls;  // what clients see, without a CA; empty: plain text
+  rpc::ClusterTls tls;
   std::string model_dir;
   std::string model_name;  // empty: the name of the directory
   std::vector<std::string> prefill_workers;

@@ -44,6 +44,7 @@ class RouterMetrics {
   prometheus::Counter& route_decisions;
   prometheus::Gauge& requests_running;
   prometheus::Gauge& http_connections;
+  prometheus::Counter& http_tls_failures;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
 

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/server.h"
 #include "common/status_macros.h"
 #include "common/ticker.h"
@@ -42,6 +43,7 @@ absl::StatusOr<std::vector<ListedWorkers>> WorkersOf(const RouterConfig& config)
 HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   HttpServerOptions options;
   options.listen = config.listen;
+  options.tls = config.api_tls;
   options.threads = config.http_threads;
   options.max_connections = config.max_connections;
   options.max_header_bytes = config.max_header_bytes;
@@ -54,6 +56,26 @@ HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   return options;
 }
 
+struct RouterCredentials {
+  rpc::Credentials workers;
+  std::shared_ptr<grpc::ServerCredentials> api = rpc::Credentials().server;
+};
+
+absl::StatusOr<RouterCredentials> LoadCredentials(const RouterConfig& config) {
+  RouterCredentials credentials;
+  BATON_ASSIGN_OR_RETURN(credentials.workers, rpc::LoadCredentials(config.tls));
+  const auto& [certificate, key, ca] = config.api_tls;
+  if (certificate.empty() != key.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("api-tls-cert-file is '", certificate,
+                                                   "' and api-tls-key-file '", key,
+                                                   "': give both or neither"));
+  }
+  if (!certificate.empty()) {
+    BATON_ASSIGN_OR_RETURN(credentials.api, rpc::LoadServerCredentials(config.api_tls));
+  }
+  return credentials;
+}
+
 std::string WithPort(const std::string& listen, int port) {
   return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
 }
@@ -63,8 +85,9 @@ std::string WithPort(const std::string& listen, int port) {
 // Members are destroyed from the last to the first: front ends before what they call.
 struct Router::Impl {
   Impl(const RouterConfig& config, ServedModel loaded, std::unique_ptr<Scorer> scorer,
-       std::unique_ptr<ApiKeys> api_keys)
+       std::unique_ptr<ApiKeys> api_keys, const RouterCredentials& credentials)
       : config(config),
+        credentials(credentials),
         keys(std::move(api_keys)),
         model(std::move(loaded)),
         metrics("router"),
@@ -78,6 +101,7 @@ struct Router::Impl {
                 {.max_concurrent_requests = config.max_concurrent_requests,
                  .request_timeout = config.request_timeout,
                  .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens)}),
+        decode_client(credentials.workers),
         api(&service, &router_metrics, keys.get()),
         inference(&service, config.http_threads, config.max_concurrent_requests, keys.get()) {
     environment.registry = &registry;
@@ -91,6 +115,7 @@ struct Router::Impl {
   absl::Status Serve();
 
   const RouterConfig config;
+  const RouterCredentials credentials;
   const std::unique_ptr<ApiKeys> keys;  // null: everybody may ask
   const ServedModel model;
   Metrics metrics;
@@ -116,21 +141,24 @@ absl::Status Router::Impl::Serve() {
   membership = std::make_unique<Membership>(&registry, std::move(listed), &resolver,
                                             config.resolve_interval);
   membership->WaitFirstLookups(kFirstPollTime);
-  poller = std::make_unique<WorkerPoller>(&registry, WorkerPoller::Options{});
+  poller = std::make_unique<WorkerPoller>(
+      &registry, WorkerPoller::Options{.credentials = credentials.workers});
   registry.WaitFirstPolls(kFirstPollTime);
   BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen));
   const bool served = HasRoute(*registry.Current());
   BATON_ASSIGN_OR_RETURN(grpc, rpc::GrpcServer::Start({.listen = config.grpc_listen,
                                                        .services = {&inference},
                                                        .service_names = {"baton.v1.Inference"},
-                                                       .serving = served}));
+                                                       .serving = served,
+                                                       .credentials = credentials.api}));
   // As /health: serving only if a request that came now would find workers.
   grpc_health = std::make_unique<Ticker>(kHealthPeriod, [this, was = served]() mutable {
     const bool is = HasRoute(*registry.Current());
     if (is != std::exchange(was, is)) grpc->SetServing(is);
   });
   BATON_ASSIGN_OR_RETURN(
-      http, HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections));
+      http, HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections,
+                              &router_metrics.http_tls_failures));
   return absl::OkStatus();
 }
 
@@ -145,14 +173,15 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config
         absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
                      ", less than the max-body-bytes of ", config.max_body_bytes));
   }
+  BATON_ASSIGN_OR_RETURN(const RouterCredentials credentials, LoadCredentials(config));
   std::unique_ptr<ApiKeys> keys;
   if (!config.api_keys_file.empty()) {
     BATON_ASSIGN_OR_RETURN(keys, ApiKeys::Load(config.api_keys_file));
   }
   EnsureOpenFiles(2 * config.max_connections + kOtherFiles);
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(config.model_dir, config.model_name));
-  std::unique_ptr<Router> router(new Router(
-      std::make_unique<Impl>(config, std::move(model), std::move(scorer), std::move(keys))));
+  std::unique_ptr<Router> router(new Router(std::make_unique<Impl>(
+      config, std::move(model), std::move(scorer), std::move(keys), credentials)));
   BATON_RETURN_IF_ERROR(router->impl_->Serve());
   spdlog::info("serving {}: {} prefill and {} decode workers are listed, policy {}",
                router->impl_->model.name, config.prefill_workers.size(),

@@ -123,7 +123,7 @@ std::shared_ptr<v1::Decode::Stub> GrpcDecodeClient::StubFor(const std::string& t
     return entry.second.channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY;
   });
   Link& link = links_[target];
-  link.channel = rpc::MakeChannel(target, rpc::ChannelKind::kControl);
+  link.channel = rpc::MakeChannel(target, rpc::ChannelKind::kControl, credentials_);
   link.stub = v1::Decode::NewStub(link.channel);
   return link.stub;
 }

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "baton/v1/decode.grpc.pb.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
 #include "router/dispatch/decode_client.h"
 
 namespace baton::router {
@@ -13,7 +14,7 @@ namespace baton::router {
 // Thread-safe. The destructor waits until every call has ended, so cancel them first.
 class GrpcDecodeClient final : public DecodeClient {
  public:
-  GrpcDecodeClient() = default;
+  explicit GrpcDecodeClient(const rpc::Credentials& credentials) : credentials_(credentials) {}
   ~GrpcDecodeClient() override;
 
   std::shared_ptr<DecodeCall> Generate(const std::string& target, DecodeAttempt attempt,
@@ -23,6 +24,7 @@ class GrpcDecodeClient final : public DecodeClient {
   std::shared_ptr<v1::Decode::Stub> StubFor(const std::string& target);
   void OnCallDone();
 
+  const rpc::Credentials credentials_;
   Mutex mutex_;
   CondVar idle_;
   struct Link {

@@ -33,6 +33,7 @@ constexpr size_t kWaitingReadBytes = 4 << 10;
 // data would reset the connection before the client has read why.
 constexpr size_t kMaxDiscardedBytes = 64 << 20;
 constexpr std::chrono::seconds kDiscardTime{3};
+constexpr std::chrono::milliseconds kCancelAgain{20};
 
 auto Into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
@@ -70,9 +71,9 @@ HttpRequest RequestOf(const http::request_header<>& head) {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext* context)
-    : socket_(std::move(socket)), timer_(socket_.get_executor()), context_(context) {
+    : stream_(std::move(socket)), timer_(stream_.get_executor()), context_(context) {
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.transport().set_option(asio::ip::tcp::no_delay(true), ignored);
 }
 
 void Connection::Arm(std::chrono::nanoseconds time) {
@@ -92,43 +93,65 @@ void Connection::WaitForTimer() {
     if (error || epoch != self->timer_epoch_) return;
     self->timed_out_ = true;
     error_code ignored;
-    self->socket_.cancel(ignored);
+    self->stream_.transport().cancel(ignored);
     // Between two steps of one operation there was nothing to cancel: try again.
-    constexpr std::chrono::milliseconds kAgain{20};
-    self->timer_.expires_after(kAgain);
+    self->timer_.expires_after(kCancelAgain);
     self->WaitForTimer();
   });
 }
 
 void Connection::CloseIfIdle() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
     if (self->idle_) self->Close();
   });
 }
 
 void Connection::CloseNow() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Close(); });
+  asio::post(stream_.get_executor(), [self = shared_from_this()] { self->Close(); });
 }
 
 asio::awaitable<void> Connection::Run() {
-  while (std::optional<Received> received = co_await Read()) {
+  bool open = co_await Handshake();
+  while (open) {
+    std::optional<Received> received = co_await Read();
+    if (!received) break;
     idle_ = false;
-    if (co_await Serve(*std::move(received)) == Next::kClose) break;
-    idle_ = true;
+    const Next next = co_await Serve(*std::move(received));
+    idle_ = open = next == Next::kRequest;
   }
   Close();
+}
+
+asio::awaitable<bool> Connection::Handshake() {
+  if (context_->tls == nullptr) co_return true;
+  error_code error;
+  Arm(context_->options->header_timeout);
+  co_await stream_.Secure(context_->tls->Current())
+      .async_handshake(asio::ssl::stream_base::server, Into(error));
+  Disarm();
+  if (!error) co_return true;
+  if (context_->failed_handshakes != nullptr) context_->failed_handshakes->Increment();
+  const bool plain =
+      error.category() == asio::error::get_ssl_category() &&
+      ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;
+  if (plain) {
+    stream_.DropTls();
+    co_await RefuseAndDrain(context_->handler->Refuse(400, "this port speaks HTTPS, not HTTP"));
+  }
+  co_return false;
 }
 
 void Connection::Close() {
   Disarm();
   error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  stream_.transport().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.transport().close(ignored);
 }
 
 asio::awaitable<void> Connection::RunRefused() {
   idle_ = false;
-  co_await RefuseAndDrain(context_->handler->Refuse(503, "too many connections"));
+  const bool open = co_await Handshake();
+  if (open) co_await RefuseAndDrain(context_->handler->Refuse(503, "too many connections"));
   Close();
 }
 
@@ -139,7 +162,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
     buffer_.shrink_to_fit();
     Arm(options.idle_timeout);
     const size_t bytes =
-        co_await socket_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
+        co_await stream_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
     buffer_.commit(bytes);
     if (error) co_return std::nullopt;
   }
@@ -149,7 +172,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
   parser.body_limit(static_cast<uint64_t>(options.max_body_bytes));
   Arm(options.header_timeout);
-  co_await http::async_read_header(socket_, buffer_, parser, Into(error));
+  co_await http::async_read_header(stream_, buffer_, parser, Into(error));
   const bool in_body = !error;
   Received received;
   if (!error) {
@@ -177,7 +200,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
     Arm(options.body_timeout);
     parser.eager(true);
     while (!error && room && !parser.is_done()) {
-      co_await http::async_read_some(socket_, buffer_, parser, Into(error));
+      co_await http::async_read_some(stream_, buffer_, parser, Into(error));
       room = share.Grow(static_cast<int64_t>(parser.get().body().size()));
     }
   }
@@ -208,14 +231,14 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
 }
 
 asio::awaitable<Connection::Next> Connection::Serve(Received received) {
-  auto exchange = std::make_shared<Exchange>(socket_.get_executor());
+  auto exchange = std::make_shared<Exchange>(stream_.get_executor());
   asio::post(*context_->handler_pool,
              [handler = context_->handler, request = std::move(received.request),
               exchange]() mutable { handler->Handle(std::move(request), std::move(exchange)); });
   watching_ = true;
   stop_watching_ = false;
   asio::co_spawn(
-      socket_.get_executor(),
+      stream_.get_executor(),
       [self = shared_from_this(), exchange] { return self->Watch(exchange); }, asio::detached);
 
   bool finished = false;
@@ -238,16 +261,21 @@ asio::awaitable<Connection::Next> Connection::Serve(Received received) {
   // The read that watches for the end has to be over before the next request is read.
   error_code ignored;
   stop_watching_ = true;
-  socket_.cancel(ignored);
+  stream_.transport().cancel(ignored);
+  Arm(kCancelAgain);  // under TLS one read has several steps
   while (watching_) co_await exchange->Wait();
-  co_return client_gone_ || !keep_alive ? Next::kClose : Next::kRequest;
+  Disarm();
+  if (client_gone_) co_return Next::kClose;
+  if (keep_alive) co_return Next::kRequest;
+  co_await EndSending();
+  co_return Next::kClose;
 }
 
 asio::awaitable<void> Connection::Watch(std::shared_ptr<Exchange> exchange) {
   error_code error;
   while (!error && !stop_watching_ && buffer_.size() < kReadAheadBytes) {
     const size_t bytes =
-        co_await socket_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
+        co_await stream_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
     buffer_.commit(bytes);
   }
   // The end of what the client sends is told to one read: the next would wait for it in vain.
@@ -255,7 +283,7 @@ asio::awaitable<void> Connection::Watch(std::shared_ptr<Exchange> exchange) {
     client_gone_ = true;
     // A write that waits for a client that is gone must not wait for its timeout.
     error_code ignored;
-    socket_.cancel(ignored);
+    stream_.transport().cancel(ignored);
   }
   watching_ = false;
   exchange->Wake();
@@ -287,7 +315,7 @@ asio::awaitable<bool> Connection::WriteWhole(const HttpResponse& response, bool 
   error_code error;
   while (!error && !serializer.is_done()) {
     Arm(context_->options->write_timeout);
-    co_await http::async_write_some(socket_, serializer, Into(error));
+    co_await http::async_write_some(stream_, serializer, Into(error));
   }
   Disarm();
   co_return !error;
@@ -302,7 +330,7 @@ asio::awaitable<bool> Connection::WriteHead(const HttpResponse& head, bool chunk
   http::response_serializer<http::empty_body> serializer(message);
   Arm(context_->options->write_timeout);
   error_code error;
-  co_await http::async_write_header(socket_, serializer, Into(error));
+  co_await http::async_write_header(stream_, serializer, Into(error));
   Disarm();
   co_return !error;
 }
@@ -311,7 +339,7 @@ asio::awaitable<bool> Connection::WriteRaw(std::string bytes) {
   error_code error;
   for (size_t written = 0; !error && written < bytes.size();) {
     Arm(context_->options->write_timeout);
-    written += co_await socket_.async_write_some(asio::buffer(bytes) + written, Into(error));
+    written += co_await stream_.async_write_some(asio::buffer(bytes) + written, Into(error));
   }
   Disarm();
   co_return !error;
@@ -319,13 +347,24 @@ asio::awaitable<bool> Connection::WriteRaw(std::string bytes) {
 
 asio::awaitable<void> Connection::RefuseAndDrain(HttpResponse response) {
   if (!co_await WriteWhole(response, /*keep_alive=*/false)) co_return;
+  co_await EndSending();
   error_code error;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
   Arm(kDiscardTime);
   for (size_t discarded = 0; !error && discarded < kMaxDiscardedBytes;) {
     buffer_.clear();
-    discarded += co_await socket_.async_read_some(buffer_.prepare(kReadAheadBytes), Into(error));
+    discarded +=
+        co_await stream_.transport().async_read_some(buffer_.prepare(kReadAheadBytes), Into(error));
   }
+}
+
+asio::awaitable<void> Connection::EndSending() {
+  error_code ignored;
+  if (stream_.tls() != nullptr) {
+    Arm(kDiscardTime);
+    co_await stream_.tls()->async_shutdown(Into(ignored));
+    Disarm();
+  }
+  stream_.transport().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 
 }  // namespace baton::router

@@ -12,10 +12,13 @@
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/thread_pool.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
+#include "common/tls/stream.h"
+#include "prometheus/counter.h"
 #include "router/http/body_budget.h"
 #include "router/http/exchange.h"
 #include "router/http/handler.h"
 #include "router/http/server.h"
+#include "router/http/tls_context.h"
 
 namespace baton::router {
 
@@ -26,6 +29,8 @@ struct ConnectionContext {
   const HttpServerOptions* options = nullptr;
   HttpHandler* handler = nullptr;
   boost::asio::thread_pool* handler_pool = nullptr;
+  TlsContext* tls = nullptr;                         // null: plain text
+  prometheus::Counter* failed_handshakes = nullptr;  // null: not counted
   std::atomic<bool> draining{false};
   BodyBudget bodies;
 };
@@ -54,6 +59,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     bool chunked_allowed = true;  // HTTP/1.0 knows no chunks: the end of a stream closes
   };
 
+  // False: there is nobody to speak with.
+  boost::asio::awaitable<bool> Handshake();
   boost::asio::awaitable<std::optional<Received>> Read();
   boost::asio::awaitable<Next> Serve(Received received);
   boost::asio::awaitable<bool> WriteParts(Exchange::Parts& parts, bool chunked, bool keep_alive);
@@ -61,6 +68,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> WriteHead(const HttpResponse& head, bool chunked, bool keep_alive);
   boost::asio::awaitable<bool> WriteRaw(std::string bytes);
   boost::asio::awaitable<void> RefuseAndDrain(HttpResponse response);
+  // Tells the client that nothing more comes; under TLS waits for it to say the same.
+  boost::asio::awaitable<void> EndSending();
   boost::asio::awaitable<void> Watch(std::shared_ptr<Exchange> exchange);
 
   // From now on what the socket waits for is cancelled after `time`, until the next Arm or Disarm.
@@ -69,7 +78,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void WaitForTimer();
   void Close();
 
-  boost::asio::ip::tcp::socket socket_;
+  tls::Stream<boost::asio::ip::tcp::socket> stream_;
   boost::asio::steady_timer timer_;
   uint64_t timer_epoch_ = 0;  // a timer that fires for an earlier Arm does nothing
   bool timed_out_ = false;

@@ -23,6 +23,7 @@
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "router/http/connection.h"
+#include "router/http/tls_context.h"
 
 namespace baton::router {
 
@@ -72,6 +73,7 @@ struct HttpServer::Impl {
 
   const HttpServerOptions options;
   prometheus::Gauge* const gauge;
+  std::unique_ptr<TlsContext> tls;  // null: plain text
   // Before `io`, which destroys the connections that are left.
   Gate open;
   std::atomic<int> refused = 0;  // of those in `open`: beyond the limit, being told so
@@ -151,10 +153,15 @@ HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 HttpServer::~HttpServer() { Shutdown(std::chrono::nanoseconds::zero()); }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
-                                                              HttpHandler* handler,
-                                                              prometheus::Gauge* connections) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const HttpServerOptions& options, HttpHandler* handler, prometheus::Gauge* connections,
+    prometheus::Counter* failed_handshakes) {
   auto impl = std::make_unique<Impl>(options, handler, connections);
+  if (!options.tls.empty()) {
+    BATON_ASSIGN_OR_RETURN(impl->tls, TlsContext::Load(options.tls));
+    impl->context.tls = impl->tls.get();
+    impl->context.failed_handshakes = failed_handshakes;
+  }
   absl::StatusOr<tcp::acceptor> acceptor = Listen(impl->io, options.listen);
   if (!acceptor.ok()) return acceptor.status();
   impl->acceptor.emplace(*std::move(acceptor));

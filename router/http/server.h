@@ -6,6 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/tls/certificate_files.h"
+#include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "router/http/handler.h"
 
@@ -13,6 +15,7 @@ namespace baton::router {
 
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:8000";  // port 0 picks one
+  tls::CertificateFiles tls = {};         // HTTPS; none: plain text
   int threads = 2;                        // for connections, and as many again for handlers
   int max_connections = 4096;
   int64_t max_header_bytes = 16 << 10;
@@ -28,15 +31,16 @@ struct HttpServerOptions {
 // A client that closes its side of a connection counts as gone, also while it waits for an answer.
 // Beyond a limit the answer is 408, 413, 431 or 503, and a request that may end elsewhere than it
 // seems (an unknown transfer coding, no Host) is 400, 415 or 501; then the connection is closed.
+// Under TLS the handshake has the time of a head, and plain HTTP is answered with a plain 400.
 // Thread-safe.
 class HttpServer {
  public:
   // Serves from the moment it returns. INVALID_ARGUMENT when `listen` is no host:port; UNAVAILABLE,
-  // naming the address, when it cannot be bound.
-  // `handler` and `connections` (a gauge of the open ones) must outlive the server.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
-                                                           HttpHandler* handler,
-                                                           prometheus::Gauge* connections);
+  // naming the address, when it cannot be bound; errors of TlsContext::Load. `handler`,
+  // `connections` (a gauge of the open ones) and `failed_handshakes` must outlive the server.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const HttpServerOptions& options, HttpHandler* handler, prometheus::Gauge* connections,
+      prometheus::Counter* failed_handshakes = nullptr);
   // Shutdown(0).
   ~HttpServer();
 

@@ -69,7 +69,7 @@ void WorkerPoller::FollowMembers() {
   std::set<WorkerKey> members;
   for (const Worker& worker : snapshot->workers) {
     members.insert(worker.key);
-    clients_.try_emplace(worker.key, worker.target);
+    clients_.try_emplace(worker.key, worker.target, options_.credentials);
   }
   std::erase_if(clients_, [&](const auto& client) { return !members.contains(client.first); });
 }

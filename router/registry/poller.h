@@ -20,6 +20,7 @@ class WorkerPoller {
   struct Options {
     std::chrono::nanoseconds interval = std::chrono::milliseconds(500);
     std::chrono::nanoseconds deadline = std::chrono::seconds(1);
+    rpc::Credentials credentials = {};
   };
 
   // `registry` must outlive this object.

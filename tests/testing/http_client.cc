@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "openssl/err.h"
 
 namespace baton::testing {
 
@@ -26,16 +27,36 @@ HttpClient::HttpClient(int port) {
   BATON_CHECK(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
 }
 
+HttpClient::HttpClient(int port, const std::string& ca_file) : HttpClient(port) {
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  BATON_CHECK(SSL_CTX_load_verify_locations(context, ca_file.c_str(), nullptr) == 1) << ca_file;
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  tls_ = SSL_new(context);
+  SSL_CTX_free(context);
+  SSL_set_fd(tls_, socket_);
+  if (SSL_connect(tls_) == 1) return;
+  char reason[256];
+  ERR_error_string_n(ERR_get_error(), reason, sizeof(reason));
+  refused_ = reason;
+  Close();
+}
+
 HttpClient::~HttpClient() { Close(); }
 
+void HttpClient::EndSending() { SSL_shutdown(tls_); }
+
 void HttpClient::Close() {
+  ERR_clear_error();
+  SSL_free(std::exchange(tls_, nullptr));
   if (socket_ >= 0) close(socket_);
   socket_ = -1;
 }
 
 void HttpClient::Send(absl::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = tls_ != nullptr
+                             ? SSL_write(tls_, bytes.data(), static_cast<int>(bytes.size()))
+                             : send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) return;  // closed by the server; what it said can still be read
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -50,7 +71,8 @@ void HttpClient::SendRequest(absl::string_view method, absl::string_view path,
 
 bool HttpClient::Fill() {
   char bytes[4096];
-  const ssize_t received = recv(socket_, bytes, sizeof(bytes), 0);
+  const ssize_t received = tls_ != nullptr ? SSL_read(tls_, bytes, sizeof(bytes))
+                                           : recv(socket_, bytes, sizeof(bytes), 0);
   if (received <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(received));
   return true;

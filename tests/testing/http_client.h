@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "openssl/ssl.h"
 
 namespace baton::testing {
 
@@ -20,6 +21,9 @@ class HttpClient {
   };
 
   explicit HttpClient(int port);
+  // The same under TLS, and the server must be known to the CA in the file. Without a handshake
+  // everything fails; refused() says why.
+  HttpClient(int port, const std::string& ca_file);
   ~HttpClient();
 
   void Send(absl::string_view bytes);
@@ -33,11 +37,18 @@ class HttpClient {
   // True once the server has closed its side and nothing is left.
   bool AtEnd();
   void Close();
+  // Of TLS: says that nothing more comes, and can go on reading.
+  void EndSending();
+  const std::string& refused() const { return refused_; }
+  // Of TLS: the server has said that nothing more comes.
+  bool ended() const { return (SSL_get_shutdown(tls_) & SSL_RECEIVED_SHUTDOWN) != 0; }
 
  private:
   bool Fill();
 
   int socket_ = -1;
+  SSL* tls_ = nullptr;  // null: plain text
+  std::string refused_;
   std::string buffer_;
 };
 
