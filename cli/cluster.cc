@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "cli/files.h"
@@ -19,6 +20,7 @@ namespace baton::cli {
 namespace {
 
 constexpr absl::string_view kMeeting = "--expert-parallel-address=";  // where ranks meet
+constexpr absl::string_view kApiCertificate = "api-tls-cert-file";
 constexpr auto kHealthPoll = std::chrono::milliseconds(50);
 
 bool Has(const std::vector<std::string>& flags, absl::string_view name) {
@@ -26,6 +28,16 @@ bool Has(const std::vector<std::string>& flags, absl::string_view name) {
     if (absl::StartsWith(flag, absl::StrCat("--", name, "="))) return true;
   }
   return false;
+}
+
+// Of the last flag of that name; empty if there is none.
+std::string ValueOf(const std::vector<std::string>& flags, absl::string_view name) {
+  std::string value;
+  for (const std::string& flag : flags) {
+    absl::string_view rest = flag;
+    if (absl::ConsumePrefix(&rest, absl::StrCat("--", name, "="))) value = std::string(rest);
+  }
+  return value;
 }
 
 // Of flags with the same name the last.
@@ -161,8 +173,10 @@ absl::Status Cluster::AwaitWorkers(const std::function<bool()>& cancelled) {
 absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
   const auto deadline = std::chrono::steady_clock::now() + options_.start_timeout;
   BATON_ASSIGN_OR_RETURN(Url address, ParseUrl(url()));
-  HttpClient client(std::move(address),
-                    {.silence_timeout = std::chrono::seconds(5), .cancelled = cancelled});
+  HttpClient client(std::move(address), {.silence_timeout = std::chrono::seconds(5),
+                                         .cancelled = cancelled,
+                                         .ca_file = ValueOf(options_.router_flags, kApiCertificate),
+                                         .any_name = true});
   while (true) {
     const absl::StatusOr<HttpResponse> health = client.Get("/health");
     if (health.ok() && health->ok()) return absl::OkStatus();
@@ -182,7 +196,8 @@ absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
 }
 
 std::string Cluster::url() const {
-  return absl::StrCat("http://", processes_.back()->address("http"));
+  const bool https = !ValueOf(options_.router_flags, kApiCertificate).empty();
+  return absl::StrCat(https ? "https://" : "http://", processes_.back()->address("http"));
 }
 
 absl::Status Cluster::Restart(const Process& process, const std::function<bool()>& cancelled) {

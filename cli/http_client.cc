@@ -15,6 +15,7 @@
 #include "cli/event_stream.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "common/tls/stream.h"
 #include "common/version.h"
 #include "nlohmann/json.hpp"
 
@@ -30,6 +31,34 @@ constexpr auto kCancelCheck = std::chrono::milliseconds(50);
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
 constexpr size_t kReadBytes = 16 << 10;
 
+using Tls = tls::Stream<beast::tcp_stream>::Tls;
+
+absl::StatusOr<std::shared_ptr<asio::ssl::context>> TrustOf(const HttpOptions& options) {
+  auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
+  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  error_code error;
+  context->set_verify_mode(asio::ssl::verify_peer, error);
+  if (options.ca_file.empty()) {
+    context->set_default_verify_paths(error);
+    return context;
+  }
+  context->load_verify_file(options.ca_file, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.ca_file, " holds no certificate in PEM: ", error.message()));
+  }
+  // A server's own certificate will do.
+  X509_STORE_set_flags(SSL_CTX_get_cert_store(context->native_handle()), X509_V_FLAG_PARTIAL_CHAIN);
+  return context;
+}
+
+void ExpectName(Tls& tls, const std::string& host) {
+  SSL* ssl = tls.native_handle();
+  if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1) return;
+  X509_VERIFY_PARAM_set1_host(SSL_get0_param(ssl), host.c_str(), host.size());
+  SSL_set_tlsext_host_name(ssl, host.c_str());
+}
+
 }  // namespace
 
 std::string Url::Authority() const {
@@ -37,24 +66,28 @@ std::string Url::Authority() const {
   return absl::StrCat(ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port);
 }
 
-std::string Url::ToString() const { return absl::StrCat("http://", Authority(), path); }
+std::string Url::ToString() const {
+  return absl::StrCat(https ? "https://" : "http://", Authority(), path);
+}
 
 absl::StatusOr<Url> ParseUrl(absl::string_view text) {
   absl::string_view rest = text;
-  if (!absl::ConsumePrefix(&rest, "http://") && absl::StrContains(rest, "://")) {
+  const bool https = absl::ConsumePrefix(&rest, "https://");
+  if (!https && !absl::ConsumePrefix(&rest, "http://") && absl::StrContains(rest, "://")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("URL '", text, "' does not begin with http://, which is all that is spoken"));
+        absl::StrCat("URL '", text, "' does not begin with http:// or https://"));
   }
   const absl::string_view authority = rest.substr(0, rest.find('/'));
   const bool has_port = absl::StrContains(authority.substr(authority.rfind(']') + 1), ':');
-  absl::StatusOr<HostPort> address =
-      ParseHostPort(has_port ? std::string(authority) : absl::StrCat(authority, ":80"));
+  absl::StatusOr<HostPort> address = ParseHostPort(
+      has_port ? std::string(authority) : absl::StrCat(authority, https ? ":443" : ":80"));
   if (!address.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("URL '", text, "': ", address.status().message()));
   }
   const absl::string_view path = absl::StripSuffix(rest.substr(authority.size()), "/");
-  return Url{.host = address->host, .port = address->port, .path = std::string(path)};
+  return Url{
+      .host = address->host, .port = address->port, .path = std::string(path), .https = https};
 }
 
 struct HttpClient::Impl {
@@ -63,7 +96,8 @@ struct HttpClient::Impl {
   const Url base;
   const HttpOptions options;
   asio::io_context context{1};
-  std::optional<beast::tcp_stream> stream;  // absent: not connected
+  std::shared_ptr<asio::ssl::context> trust;             // null before it is needed
+  std::optional<tls::Stream<beast::tcp_stream>> stream;  // absent: not connected
   beast::flat_buffer buffer;
 
   bool Cancelled() const { return options.cancelled && options.cancelled(); }
@@ -72,11 +106,11 @@ struct HttpClient::Impl {
   template <typename Start>
   error_code Run(std::chrono::nanoseconds timeout, const Start& start) {
     error_code result = asio::error::would_block;
-    stream->expires_after(timeout);
+    stream->transport().expires_after(timeout);
     start([&result](error_code error, auto&&...) { result = error; });
     context.restart();
     while (context.run_one_for(kCancelCheck) > 0 || !context.stopped()) {
-      if (Cancelled()) stream->cancel();
+      if (Cancelled()) stream->transport().cancel();
     }
     return Cancelled() ? error_code(asio::error::operation_aborted) : result;
   }
@@ -100,11 +134,30 @@ struct HttpClient::Impl {
     stream.emplace(context);
     buffer.clear();
     error = Run(options.connect_timeout, [&](auto done) {
-      stream->async_connect(endpoints, [done](error_code e, const auto&) { done(e); });
+      stream->transport().async_connect(endpoints, [done](error_code e, const auto&) { done(e); });
     });
     if (error) return Error(error, url, "connecting");
-    stream->socket().set_option(asio::ip::tcp::no_delay(true), error);
-    return absl::OkStatus();
+    stream->transport().socket().set_option(asio::ip::tcp::no_delay(true), error);
+    return base.https ? Handshake(url) : absl::OkStatus();
+  }
+
+  absl::Status Handshake(absl::string_view url) {
+    if (trust == nullptr) {
+      BATON_ASSIGN_OR_RETURN(trust, TrustOf(options));
+    }
+    Tls& tls = stream->Secure(trust);
+    if (!options.any_name) ExpectName(tls, base.host);
+    const error_code error = Run(options.connect_timeout, [&](auto done) {
+      tls.async_handshake(asio::ssl::stream_base::client, done);
+    });
+    if (!error) return absl::OkStatus();
+    const auto verified = SSL_get_verify_result(tls.native_handle());
+    std::string doing = "TLS handshake";
+    if (verified != X509_V_OK) {
+      absl::StrAppend(&doing,
+                      ": the server's certificate: ", X509_verify_cert_error_string(verified));
+    }
+    return Error(error, url, doing);
   }
 
   // Sends the request and reads the head of the answer. A kept connection may have been closed by
@@ -145,7 +198,7 @@ struct HttpClient::Impl {
 absl::StatusOr<HttpResponse> HttpClient::Impl::Call(http::verb method, absl::string_view path,
                                                     std::string body, const OnEvent* on_event) {
   const std::string target = absl::StrCat(base.path, path);
-  const std::string url = absl::StrCat(Url{base.host, base.port}.ToString(), target);
+  const std::string url = absl::StrCat(base.ToString(), path);
   http::request<http::string_body> request(method, target, 11);
   request.set(http::field::host, base.Authority());
   request.set(http::field::user_agent, absl::StrCat("baton/", std::string(Version())));

@@ -16,13 +16,13 @@ struct Url {
   std::string host;
   uint16_t port = 80;
   std::string path = {};  // without a '/' at its end; empty for the root
+  bool https = false;
 
   std::string Authority() const;  // "host:port", "[::1]:port"
   std::string ToString() const;   // "http://host:port/path"
 };
 
-// Of "http://host[:port][/path]"; "http://" may be left out. INVALID_ARGUMENT names the text; https
-// is refused, since nothing here speaks TLS.
+// Of "http[s]://host[:port][/path]"; "http://" may be left out. INVALID_ARGUMENT names the text.
 absl::StatusOr<Url> ParseUrl(absl::string_view text);
 
 struct HttpOptions {
@@ -33,6 +33,10 @@ struct HttpOptions {
   std::function<bool()> cancelled = nullptr;
   std::string authorization = {};  // the header of that name, if not empty: see api_key.h
   size_t max_bytes = 64 << 20;     // of the body of an answer, or of one event of a stream
+  // Of https, in PEM: the server's certificate must be one of these or signed by one of them;
+  // empty: by whom the system trusts.
+  std::string ca_file = {};
+  bool any_name = false;  // of a server that is known by its certificate, whatever that says
 };
 
 struct HttpResponse {
@@ -49,9 +53,9 @@ using OnEvent = std::function<bool(absl::string_view data)>;
 // A blocking HTTP/1.1 client for one server; the connection is kept and reopened when the server
 // has closed it. One call at a time.
 //
-// Errors name the URL: UNAVAILABLE (not reached, broken off), DEADLINE_EXCEEDED (silence),
-// CANCELLED, DATA_LOSS (an answer or an event above max_bytes). An answer of any status is a
-// response, not an error: see StatusOf.
+// Errors name the URL: UNAVAILABLE (not reached, not trusted, broken off), DEADLINE_EXCEEDED
+// (silence), CANCELLED, DATA_LOSS (an answer or an event above max_bytes). An answer of any status
+// is a response, not an error: see StatusOf.
 class HttpClient {
  public:
   explicit HttpClient(Url base, HttpOptions options = {});

@@ -20,6 +20,7 @@
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
+#include "cli/tls_flags.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
 
@@ -32,6 +33,7 @@ struct BenchOptions {
   std::string url = "http://localhost:8000";
   std::string model;  // empty: what the server serves
   std::string api_key_file;
+  std::string ca_file;
 
   std::vector<double> rates;
   std::vector<int> concurrencies;
@@ -155,10 +157,12 @@ absl::StatusOr<ReplayOptions> ReplayOf(const BenchOptions& options) {
   if (!url.ok()) return UsageError(absl::StrCat("--url: ", url.status().message()));
   ReplayOptions replay{.url = *std::move(url)};
   BATON_ASSIGN_OR_RETURN(replay.authorization, Authorization(options.api_key_file));
+  replay.ca_file = options.ca_file;
   replay.model = options.model;
   if (replay.model.empty()) {
-    HttpClient client(replay.url,
-                      {.cancelled = Interrupts::Pending, .authorization = replay.authorization});
+    HttpClient client(replay.url, {.cancelled = Interrupts::Pending,
+                                   .authorization = replay.authorization,
+                                   .ca_file = replay.ca_file});
     BATON_ASSIGN_OR_RETURN(replay.model, ServedModel(client));
   }
   replay.speed = options.speed;
@@ -325,6 +329,7 @@ Command AddBench(CLI::App& app) {
   AddOption(command, "--url", options->url, "of the router");
   command->add_option("--model", options->model, "by default the one that is served");
   AddApiKeyFile(command, options->api_key_file);
+  AddCaFile(command, options->ca_file);
   AddLoadOptions(command, *options);
   AddWorkloadOptions(command, *options);
   AddOption(command, "--warmup", options->warmup, "requests before that are not measured")

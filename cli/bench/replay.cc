@@ -37,7 +37,8 @@ class Run {
   HttpClient Client() const {
     return HttpClient(options_.url, {.silence_timeout = options_.silence_timeout,
                                      .cancelled = Interrupts::Pending,
-                                     .authorization = options_.authorization});
+                                     .authorization = options_.authorization,
+                                     .ca_file = options_.ca_file});
   }
 
   void Send(HttpClient& client, size_t index, double due) {

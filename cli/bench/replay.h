@@ -14,7 +14,7 @@ namespace baton::cli {
 
 struct ReplayOptions {
   Url url;
-  std::string authorization = {};  // see HttpOptions
+  std::string authorization = {}, ca_file = {};  // see HttpOptions
   std::string model = {};
   int concurrency = 0;  // closed loop: so many requests at any time; 0: open loop, by timestamps
   double speed = 1;     // open loop: timestamps pass so many times as fast

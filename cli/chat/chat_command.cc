@@ -17,6 +17,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_dump.h"
 #include "cli/terminal.h"
+#include "cli/tls_flags.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -30,6 +31,7 @@ struct ChatOptions {
   std::string url = "http://localhost:8000";
   std::string model;  // empty: what the server serves
   std::string api_key_file;
+  std::string ca_file;
   std::string system;
   std::optional<double> temperature;
   std::optional<int> max_tokens;
@@ -222,8 +224,9 @@ absl::Status Run(const ChatOptions& options) {
   if (!url.ok()) return UsageError(absl::StrCat("--url: ", url.status().message()));
   const Interrupts interrupts({SIGINT});
   BATON_ASSIGN_OR_RETURN(std::string authorization, Authorization(options.api_key_file));
-  HttpClient client(*std::move(url),
-                    {.cancelled = Interrupts::Pending, .authorization = std::move(authorization)});
+  HttpClient client(*std::move(url), {.cancelled = Interrupts::Pending,
+                                      .authorization = std::move(authorization),
+                                      .ca_file = options.ca_file});
   std::string model = options.model;
   if (model.empty()) {
     BATON_ASSIGN_OR_RETURN(model, ServedModel(client));
@@ -242,6 +245,7 @@ Command AddChat(CLI::App& app) {
   AddOption(command, "--url", options->url, "of the router");
   command->add_option("--model", options->model, "by default the one that is served");
   AddApiKeyFile(command, options->api_key_file);
+  AddCaFile(command, options->ca_file);
   command->add_option("--system", options->system, "system prompt");
   command->add_option("--temperature", options->temperature, "by default the model's own")
       ->check(InRange(0.0, 100.0));

@@ -21,6 +21,7 @@
 #include "cli/needle/output.h"
 #include "cli/needle/runner.h"
 #include "cli/terminal.h"
+#include "cli/tls_flags.h"
 #include "common/status_macros.h"
 
 namespace baton::cli {
@@ -33,6 +34,7 @@ struct NeedleOptions {
   std::string url;
   std::string model;
   std::string api_key_file;
+  std::string ca_file;
   std::string model_dir;
   std::vector<std::string> index;  // each list: one configuration for each value
   std::vector<std::string> numerics;
@@ -207,7 +209,9 @@ class Needles {
         spec.start = [this]() -> absl::StatusOr<std::unique_ptr<Subject>> {
           BATON_ASSIGN_OR_RETURN(const std::string key, Authorization(options_.api_key_file));
           return EndpointSubject(options_.url, options_.model,
-                                 {.max_tokens = options_.max_tokens, .authorization = key});
+                                 {.max_tokens = options_.max_tokens,
+                                  .authorization = key,
+                                  .ca_file = options_.ca_file});
         };
       } else {
         spec.start = [this, flags = spec.flags] { return StartCluster(flags); };
@@ -330,6 +334,7 @@ Command AddNeedle(CLI::App& app) {
   command->add_option("--url", options->url, "OpenAI-compatible endpoint to ask");
   command->add_option("--model", options->model, "its model; by default the first it lists");
   AddApiKeyFile(command, options->api_key_file);
+  AddCaFile(command, options->ca_file);
   command->add_option("--model-dir", options->model_dir,
                       "checkpoint: its tokenizer places needles to the token; without --url a "
                       "cluster is started with it");

@@ -102,8 +102,9 @@ class Engine final : public Subject {
 absl::StatusOr<std::unique_ptr<Subject>> EndpointSubject(const std::string& url, std::string model,
                                                          const AskOptions& options) {
   BATON_ASSIGN_OR_RETURN(const Url parsed, ParseUrl(url));
-  HttpClient client(parsed,
-                    {.cancelled = Interrupts::Pending, .authorization = options.authorization});
+  HttpClient client(parsed, {.cancelled = Interrupts::Pending,
+                             .authorization = options.authorization,
+                             .ca_file = options.ca_file});
   if (model.empty()) {
     BATON_ASSIGN_OR_RETURN(model, ServedModel(client));
   }

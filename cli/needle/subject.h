@@ -39,8 +39,8 @@ class Subject {
 
 struct AskOptions {
   int max_tokens = 24;
-  bool explain = false;            // of engines: report every row
-  std::string authorization = {};  // of endpoints: see HttpOptions
+  bool explain = false;                          // of engines: report every row
+  std::string authorization = {}, ca_file = {};  // of endpoints: see HttpOptions
 };
 
 // An OpenAI-compatible endpoint. `model` empty: the first it lists.

@@ -14,7 +14,8 @@ constexpr std::chrono::seconds kPatience{2};
 
 }  // namespace
 
-Scraper::Scraper(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {}
+Scraper::Scraper(std::vector<std::string> addresses, const rpc::Credentials& credentials)
+    : addresses_(std::move(addresses)), credentials_(credentials) {}
 
 absl::StatusOr<Reading> Scraper::Read() {
   Reading reading{.time = std::chrono::steady_clock::now()};
@@ -66,7 +67,7 @@ std::map<std::string, std::string> Scraper::Discover(Reading& reading) {
   std::map<std::string, std::string> found;
   for (const std::string& worker : named) {
     if (!metrics_of_.contains(worker)) {
-      const auto info = rpc::WorkerControlClient(worker).GetInfo(kPatience);
+      const auto info = rpc::WorkerControlClient(worker, credentials_).GetInfo(kPatience);
       if (info.ok()) {
         metrics_of_[worker] = info->metrics_address();
       } else {

@@ -7,14 +7,15 @@
 #include "absl/status/statusor.h"
 #include "cli/http_client.h"
 #include "cli/top/fleet.h"
+#include "common/rpc/credentials.h"
 
 namespace baton::cli {
 
 // Reads the metrics of a fleet over and over. Not thread-safe.
 class Scraper {
  public:
-  // `addresses` are host:port of /metrics of routers and workers.
-  explicit Scraper(std::vector<std::string> addresses);
+  // `addresses` are host:port of /metrics of routers and workers, `credentials` for asking workers.
+  Scraper(std::vector<std::string> addresses, const rpc::Credentials& credentials);
 
   // UNAVAILABLE when no endpoint answers. Workers that a router names are asked where their metrics
   // are and read from then on; those it names no more are read no more.
@@ -26,6 +27,7 @@ class Scraper {
   std::map<std::string, std::string> Discover(Reading& reading);
 
   const std::vector<std::string> addresses_;
+  const rpc::Credentials credentials_;
   std::map<std::string, std::string> metrics_of_;  // worker -> its metrics address; "": has none
   std::map<std::string, HttpClient> clients_;
 };

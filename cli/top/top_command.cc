@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
+#include "cli/tls_flags.h"
 #include "cli/top/fleet.h"
 #include "cli/top/fleet_view.h"
 #include "cli/top/scraper.h"
@@ -28,6 +29,7 @@ struct TopOptions {
   double interval_s = 1;
   bool once = false;
   bool json = false;
+  rpc::ClusterTls tls;
 };
 constexpr const char* kDefaultRouter = "localhost:9000";
 
@@ -97,8 +99,9 @@ absl::Status Run(const TopOptions& options) {
     const absl::Status status = ParseHostPort(address).status();
     if (!status.ok()) return UsageError(absl::StrCat("--metrics: ", status.message()));
   }
+  BATON_ASSIGN_OR_RETURN(const rpc::Credentials credentials, rpc::LoadCredentials(options.tls));
   const Interrupts interrupts({SIGINT, SIGTERM});
-  Scraper scraper(addresses);
+  Scraper scraper(addresses, credentials);
   if (options.once) return Once(scraper, options);
   const bool screen = IsTerminal(kStdout) && !options.json;
   if (screen) std::cout << "\033[?1049h\033[?25l\033[?7l";  // own screen, no cursor, no wrapping
@@ -117,6 +120,7 @@ Command AddTop(CLI::App& app) {
           absl::StrCat("host:port of the metrics of a router, which names its workers, or of a "
                        "worker; may be repeated [default ",
                        kDefaultRouter, "]"));
+  AddClusterTls(command, options->tls);
   AddOption(command, "--interval", options->interval_s, "seconds between two looks, from 0.1")
       ->check(InRange(0.1, 3600.0));
   command->add_flag("--once", options->once,

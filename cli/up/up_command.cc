@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_dump.h"
 #include "cli/terminal.h"
+#include "cli/tls_flags.h"
 #include "cli/up/cluster_file.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
@@ -35,6 +36,7 @@ struct UpOptions {
   std::vector<std::string> devices;
   std::optional<std::string> device, kv_cache_dtype, index_cache_dtype;
   std::optional<std::string> listen, metrics_listen;
+  rpc::ClusterTls tls;
   std::vector<std::string> worker_flags, prefill_flags, decode_flags, router_flags;
   std::string log_dir;
   int restarts = 0;
@@ -67,6 +69,15 @@ absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
   set(cluster.worker_flags, "device", up.device);
   set(cluster.worker_flags, "kv-cache-dtype", up.kv_cache_dtype);
   set(cluster.worker_flags, "index-cache-dtype", up.index_cache_dtype);
+  for (std::vector<std::string>* flags : {&cluster.worker_flags, &cluster.router_flags}) {
+    const auto set_given = [&](const char* name, const std::string& value) {
+      if (!value.empty()) set(*flags, name, value);
+    };
+    set_given("tls-cert-file", up.tls.files.certificate);
+    set_given("tls-key-file", up.tls.files.key);
+    set_given("tls-ca-file", up.tls.files.ca);
+    set_given("tls-server-name", up.tls.server_name);
+  }
   set(cluster.router_flags, "listen", up.listen);
   set(cluster.router_flags, "metrics-listen", up.metrics_listen);
   Append(cluster.worker_flags, up.worker_flags);
@@ -246,6 +257,7 @@ Command AddUp(CLI::App& app) {
                       "host:port of the HTTP API; port 0 picks one [default 127.0.0.1:8000]");
   command->add_option("--metrics-listen", options->metrics_listen,
                       "host:port of the router's metrics [default 127.0.0.1:9000]");
+  AddClusterTls(command, options->tls);
   AddList(command, "--worker-flag", options->worker_flags,
           "flag of every worker, such as --worker-flag=--pages=64; may be repeated");
   AddList(command, "--prefill-flag", options->prefill_flags, "flag of prefill workers");

@@ -32,8 +32,15 @@ TEST(UrlTest, HostPortAndPathAreTakenApart) {
   EXPECT_EQ(ipv6.Authority(), "[::1]:80");
 }
 
+TEST(UrlTest, HttpsHasAPortOfItsOwn) {
+  BATON_ASSERT_OK_AND_ASSIGN(const Url url, ParseUrl("https://example.org/api"));
+  EXPECT_EQ(url.ToString(), "https://example.org:443/api");
+  BATON_ASSERT_OK_AND_ASSIGN(const Url with_port, ParseUrl("https://[::1]:8000"));
+  EXPECT_EQ(with_port.ToString(), "https://[::1]:8000");
+}
+
 TEST(UrlTest, WhatIsNoUrlIsNamed) {
-  for (const char* text : {"https://a", "ftp://a", "http://", "a:99999", "a:b"}) {
+  for (const char* text : {"ftp://a", "http://", "a:99999", "a:b"}) {
     EXPECT_THAT(ParseUrl(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
   }
 }
