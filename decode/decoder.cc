@@ -190,12 +190,22 @@ void Decoder::OnRefused(Request& request, absl::Status why) {
   Apply(request, request.state.OnRefused(next, std::move(why)));
 }
 
-void Decoder::OnFinished(Request& request, const PrefillDone& done) {
+absl::Status Decoder::CheckFirstToken(const Request& request, const PrefillDone& done) const {
   if (done.first_token < 0 || done.first_token >= engine_.model_config().vocab_size) {
-    Apply(request,
-          request.state.OnEnd(absl::InternalError(absl::StrCat("first token ", done.first_token,
-                                                               " is outside the vocabulary")),
-                              Leg::kPrefill));
+    return absl::InternalError(
+        absl::StrCat("first token ", done.first_token, " is outside the vocabulary"));
+  }
+  if (request.sampling.top_logprobs.has_value() != done.logprobs.has_value()) {
+    return absl::InternalError(
+        absl::StrCat("log-probabilities of the first token came ",
+                     done.logprobs ? "although nobody asks for them" : "not with it"));
+  }
+  return absl::OkStatus();
+}
+
+void Decoder::OnFinished(Request& request, const PrefillDone& done) {
+  if (absl::Status status = CheckFirstToken(request, done); !status.ok()) {
+    Apply(request, request.state.OnEnd(std::move(status), Leg::kPrefill));
     return;
   }
   request.prefilled = done;
@@ -235,7 +245,10 @@ void Decoder::Adopt(Request& request) {
   metrics_.stage_duration[Stage::kKvTransfer].Observe(Seconds(request.served.handoff));
   engine_.AdoptHandoff(*request.sequence, request.prefilled->first_token);
   StopWaiting(request);
-  Deliver(request, {request.prefilled->first_token}, engine_.FinishOf(*request.sequence));
+  engine::StepOutput first{.new_tokens = {request.prefilled->first_token},
+                           .finish = engine_.FinishOf(*request.sequence)};
+  if (request.prefilled->logprobs) first.logprobs = {*std::move(request.prefilled->logprobs)};
+  Deliver(request, std::move(first));
 }
 
 // [PD-9] Decode: tokens go into a buffer that holds max_tokens: a slow reader never blocks a step.
@@ -248,13 +261,15 @@ void Decoder::OnStep(std::vector<engine::StepOutput> outputs) {
       request.state.OnLocalPrefilled();
       StopWaiting(request);
     }
-    Deliver(request, std::move(output.new_tokens), output.finish);
+    Deliver(request, std::move(output));
   }
 }
 
-void Decoder::Deliver(Request& request, std::vector<int32_t> tokens, engine::Finish finish) {
-  request.completion_tokens += static_cast<uint32_t>(tokens.size());
-  request.stream->Send({.tokens = std::move(tokens),
+void Decoder::Deliver(Request& request, engine::StepOutput output) {
+  const engine::Finish finish = output.finish;
+  request.completion_tokens += static_cast<uint32_t>(output.new_tokens.size());
+  request.stream->Send({.tokens = std::move(output.new_tokens),
+                        .logprobs = std::move(output.logprobs),
                         .completion_tokens = request.completion_tokens,
                         .cached_tokens = request.cached_tokens,
                         .finish = finish,

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "common/base/token_logprobs.h"
 #include "common/clock.h"
 #include "common/gate.h"
 #include "common/ids.h"
@@ -45,8 +46,9 @@ class TokenStream {
   virtual ~TokenStream() = default;
   struct Delta {
     std::vector<int32_t> tokens;
-    uint32_t completion_tokens = 0;  // in all, these included
-    uint32_t cached_tokens = 0;      // of the prompt: found in a prefix cache, not computed
+    std::vector<TokenLogprobs> logprobs;  // one for each of these, if they are asked for
+    uint32_t completion_tokens = 0;       // in all, these included
+    uint32_t cached_tokens = 0;           // of the prompt: found in a prefix cache, not computed
     engine::Finish finish = engine::Finish::kNo;
     const ServedFigures* served = nullptr;  // with the last tokens only
   };
@@ -155,10 +157,12 @@ class Decoder final : public engine::EngineClient {
   void StayLocalIfShort(Request& request);
   void AskPeer(Request& request);
   void OnRefused(Request& request, absl::Status why);
+  absl::Status CheckFirstToken(const Request& request, const PrefillDone& done) const;
   void OnFinished(Request& request, const PrefillDone& done);
   void OnLanded(Id id, absl::Status status);
   void Adopt(Request& request);
-  void Deliver(Request& request, std::vector<int32_t> tokens, engine::Finish finish);
+  // `output` need not name its sequence.
+  void Deliver(Request& request, engine::StepOutput output);
   void Apply(Request& request, Action action);
   void End(Request& request);
   void Release(Request& request);

@@ -273,10 +273,14 @@ class GrpcPrefillClient::Call final : public PrefillCall,
         break;
       case v1::PrefillRunResponse::kFinished: {
         const v1::PrefillRunResponse::Finished& finished = message.finished();
-        events_.on_finished({.first_token = finished.first_token_id(),
-                             .cached_tokens = finished.cached_tokens(),
-                             .queued = rpc::FromMicroseconds(finished.queue_us()),
-                             .computed = rpc::FromMicroseconds(finished.compute_us())});
+        PrefillDone done{.first_token = finished.first_token_id(),
+                         .cached_tokens = finished.cached_tokens(),
+                         .queued = rpc::FromMicroseconds(finished.queue_us()),
+                         .computed = rpc::FromMicroseconds(finished.compute_us())};
+        if (finished.has_first_token_logprobs()) {
+          done.logprobs = rpc::LogprobsFromProto(finished.first_token_logprobs());
+        }
+        events_.on_finished(done);
         break;
       }
       case v1::PrefillRunResponse::MESSAGE_NOT_SET:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/token_logprobs.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
@@ -24,7 +25,8 @@ struct Peer {
 
 struct PrefillDone {
   int32_t first_token = 0;
-  int64_t cached_tokens = 0;  // of the prompt: found there, not computed
+  std::optional<TokenLogprobs> logprobs = {};  // of that, if they were asked for
+  int64_t cached_tokens = 0;                   // of the prompt: found there, not computed
   Clock::Duration queued{0};
   Clock::Duration computed{0};
 };

@@ -79,6 +79,9 @@ class GenerateStream final : public TokenStream {
   void Send(const Delta& delta) override {
     v1::DecodeGenerateResponse response;
     response.mutable_token_ids()->Add(delta.tokens.begin(), delta.tokens.end());
+    for (const TokenLogprobs& logprobs : delta.logprobs) {
+      *response.add_logprobs() = rpc::LogprobsToProto(logprobs);
+    }
     response.mutable_usage()->set_prompt_tokens(prompt_tokens_);
     response.mutable_usage()->set_completion_tokens(delta.completion_tokens);
     response.mutable_usage()->set_cached_tokens(delta.cached_tokens);

@@ -12,8 +12,9 @@
 namespace baton::kvtransfer {
 namespace {
 
-// What a prefill worker sends depends on what a grant says. 2: Grant.state_tokens.
-constexpr int kProtocolVersion = 2;
+// What a prefill worker sends depends on what Open and Grant say. 2: Grant.state_tokens. 3:
+// Finished.first_token_logprobs.
+constexpr int kProtocolVersion = 3;
 
 // Of fields one after another. The number goes over the wire, so it must not depend on process or
 // build: integers are little-endian, and a text follows its length.

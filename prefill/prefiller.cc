@@ -157,20 +157,22 @@ void Prefiller::OnStep(std::vector<engine::StepOutput> outputs) {
     if (output.new_tokens.empty()) {
       if (run.state.granted()) sender_.Advance(run.request.attempt, run.sequence->computed());
     } else {
-      OnComputed(run, output.new_tokens.front());
+      OnComputed(run, output);
     }
   }
 }
 
-void Prefiller::OnComputed(Run& run, int32_t first_token) {
+void Prefiller::OnComputed(Run& run, const engine::StepOutput& output) {
   run.computed_at = clock_.Now();
   const Clock::Duration computed = run.computed_at - run.started_at;
   metrics_.stage_duration[Stage::kPrefill].Observe(Seconds(computed));
   run.state.OnComputed();
-  run.request.stream->Finished({.first_token = first_token,
-                                .cached_tokens = run.sequence->cached_tokens(),
-                                .queued = run.started_at - run.queued_at,
-                                .computed = computed});
+  RunStream::FinishedInfo info{.first_token = output.new_tokens.front(),
+                               .cached_tokens = run.sequence->cached_tokens(),
+                               .queued = run.started_at - run.queued_at,
+                               .computed = computed};
+  if (!output.logprobs.empty()) info.logprobs = output.logprobs.front();
+  run.request.stream->Finished(info);
   if (run.state.granted()) sender_.Finish(run.request.attempt, run.entry.tokens);
 }
 

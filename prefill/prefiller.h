@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "common/base/token_logprobs.h"
 #include "common/clock.h"
 #include "common/gate.h"
 #include "common/ids.h"
@@ -37,7 +38,8 @@ class RunStream {
   virtual ~RunStream() = default;
   struct FinishedInfo {
     int32_t first_token = 0;
-    int64_t cached_tokens = 0;  // of the prompt, not computed
+    std::optional<TokenLogprobs> logprobs = {};  // of that, if they were asked for
+    int64_t cached_tokens = 0;                   // of the prompt, not computed
     Clock::Duration queued{0};
     Clock::Duration computed{0};
   };
@@ -120,7 +122,7 @@ class Prefiller final : public engine::EngineClient {
   absl::Status Start(Run& run);
   void OnGranted(Run& run, const kvtransfer::Held& held, std::string transport);
   void OpenTransfer(Run& run);
-  void OnComputed(Run& run, int32_t first_token);
+  void OnComputed(Run& run, const engine::StepOutput& output);
   void OnTransferEnded(RunId id, absl::Status status);
   void Apply(Run& run, Action action);
   void End(Run& run);

@@ -69,6 +69,9 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
     v1::PrefillRunResponse response;
     v1::PrefillRunResponse::Finished* finished = response.mutable_finished();
     finished->set_first_token_id(info.first_token);
+    if (info.logprobs) {
+      *finished->mutable_first_token_logprobs() = rpc::LogprobsToProto(*info.logprobs);
+    }
     finished->set_cached_tokens(static_cast<uint32_t>(info.cached_tokens));
     finished->set_queue_us(Microseconds(info.queued));
     finished->set_compute_us(Microseconds(info.computed));

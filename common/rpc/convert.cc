@@ -2,8 +2,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace baton::rpc {
+namespace {
+
+v1::TokenLogprob ToProto(const TokenLogprob& entry) {
+  v1::TokenLogprob proto;
+  proto.set_token_id(entry.token);
+  proto.set_logprob(entry.logprob);
+  return proto;
+}
+
+TokenLogprob FromProto(const v1::TokenLogprob& entry) {
+  return {.token = entry.token_id(), .logprob = entry.logprob()};
+}
+
+}  // namespace
 
 v1::AttemptId AttemptToProto(const AttemptId& attempt) {
   v1::AttemptId proto;
@@ -29,6 +44,7 @@ v1::SamplingParams SamplingToProto(const SamplingParams& params) {
   proto.set_min_tokens(params.min_tokens);
   proto.mutable_stop_token_ids()->Add(params.stop_token_ids.begin(), params.stop_token_ids.end());
   proto.set_ignore_eos(params.ignore_eos);
+  if (params.top_logprobs) proto.set_top_logprobs(static_cast<uint32_t>(*params.top_logprobs));
   return proto;
 }
 
@@ -43,7 +59,25 @@ SamplingParams SamplingFromProto(const v1::SamplingParams& proto) {
   params.min_tokens = proto.min_tokens();
   params.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
   params.ignore_eos = proto.ignore_eos();
+  // Above all limits where it is above int32, never below them.
+  if (proto.has_top_logprobs()) {
+    params.top_logprobs = static_cast<int32_t>(
+        std::min<uint32_t>(proto.top_logprobs(), std::numeric_limits<int32_t>::max()));
+  }
   return params;
+}
+
+v1::TokenLogprobs LogprobsToProto(const TokenLogprobs& logprobs) {
+  v1::TokenLogprobs proto;
+  *proto.mutable_chosen() = ToProto(logprobs.chosen);
+  for (const TokenLogprob& entry : logprobs.top) *proto.add_top() = ToProto(entry);
+  return proto;
+}
+
+TokenLogprobs LogprobsFromProto(const v1::TokenLogprobs& proto) {
+  TokenLogprobs logprobs{.chosen = FromProto(proto.chosen()), .top = {}};
+  for (const v1::TokenLogprob& entry : proto.top()) logprobs.top.push_back(FromProto(entry));
+  return logprobs;
 }
 
 Clock::Duration FromMicroseconds(uint64_t microseconds) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "baton/v1/common.pb.h"
+#include "common/base/token_logprobs.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
@@ -17,6 +18,9 @@ AttemptId AttemptFromProto(const v1::AttemptId& attempt);
 
 v1::SamplingParams SamplingToProto(const SamplingParams& params);
 SamplingParams SamplingFromProto(const v1::SamplingParams& params);
+
+v1::TokenLogprobs LogprobsToProto(const TokenLogprobs& logprobs);
+TokenLogprobs LogprobsFromProto(const v1::TokenLogprobs& logprobs);
 
 // A duration as a peer says it. Lest sums of them overflow, none is longer than a year.
 Clock::Duration FromMicroseconds(uint64_t microseconds);

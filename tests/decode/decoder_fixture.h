@@ -137,6 +137,7 @@ class FakeStream final : public TokenStream {
   void Send(const Delta& delta) override {
     MutexLock lock(mutex_);
     tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
+    logprobs_.insert(logprobs_.end(), delta.logprobs.begin(), delta.logprobs.end());
     changed_.NotifyAll();
   }
   void End(absl::Status status, Leg leg, const Peer& peer) override {
@@ -169,6 +170,10 @@ class FakeStream final : public TokenStream {
     MutexLock lock(mutex_);
     return tokens_;
   }
+  std::vector<TokenLogprobs> logprobs() const {
+    MutexLock lock(mutex_);
+    return logprobs_;
+  }
   Leg leg() const {
     MutexLock lock(mutex_);
     return leg_;
@@ -182,6 +187,7 @@ class FakeStream final : public TokenStream {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<int32_t> tokens_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TokenLogprobs> logprobs_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   int end_number_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -221,15 +227,19 @@ class DecoderFixture : public ::testing::Test {
     uint32_t max_tokens = 3;
     std::optional<Clock::Duration> timeout = {};
     std::shared_ptr<FakeStream> stream = {};  // stream_ if there is none
+    std::optional<int32_t> top_logprobs = {};
   };
   Decoder::Id Ask(Asked asked) {
-    auto id = decoder_->Submit(
-        {.attempt = {.request = {1, ++requests_}, .attempt = 1},
-         .prompt = std::vector<int32_t>(asked.prompt_tokens, 20),
-         .sampling = {.temperature = 0, .max_tokens = asked.max_tokens, .ignore_eos = true},
-         .prefill_workers = std::move(asked.peers),
-         .stream = asked.stream != nullptr ? std::move(asked.stream) : stream_,
-         .timeout = asked.timeout});
+    auto id =
+        decoder_->Submit({.attempt = {.request = {1, ++requests_}, .attempt = 1},
+                          .prompt = std::vector<int32_t>(asked.prompt_tokens, 20),
+                          .sampling = {.temperature = 0,
+                                       .max_tokens = asked.max_tokens,
+                                       .ignore_eos = true,
+                                       .top_logprobs = asked.top_logprobs},
+                          .prefill_workers = std::move(asked.peers),
+                          .stream = asked.stream != nullptr ? std::move(asked.stream) : stream_,
+                          .timeout = asked.timeout});
     EXPECT_THAT(id, testing::IsOk());
     return id.value_or(0);
   }
@@ -244,8 +254,9 @@ class DecoderFixture : public ::testing::Test {
   }
 
   // A request granted and landing at peer "p:1".
-  std::shared_ptr<FakeCall> Land() {
-    Submit({{"p:1", 1}});
+  std::shared_ptr<FakeCall> Land() { return Land({.peers = {{"p:1", 1}}}); }
+  std::shared_ptr<FakeCall> Land(Asked asked) {
+    Ask(std::move(asked));
     auto call = client_.call(0);
     call->events.on_accepted(1);
     call->events.on_started();

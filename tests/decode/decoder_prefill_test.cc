@@ -71,6 +71,28 @@ TEST_F(DecoderPrefillTest, AFirstTokenOutsideTheVocabularyIsThePrefillWorkersFau
   EXPECT_EQ(stream_->leg(), Leg::kPrefill);
 }
 
+TEST_F(DecoderPrefillTest, LogprobsOfTheFirstTokenComeFromThePrefillWorker) {
+  const auto call = Land({.peers = {{"p:1", 1}}, .top_logprobs = 1});
+  EXPECT_EQ(call->open.sampling.top_logprobs, 1);
+  const TokenLogprobs first{.chosen = {.token = 42, .logprob = -3},
+                            .top = {{.token = 7, .logprob = -1}}};
+  call->events.on_finished({.first_token = 42, .logprobs = first});
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  const std::vector<TokenLogprobs> logprobs = stream_->logprobs();
+  ASSERT_EQ(logprobs.size(), 3u);
+  EXPECT_EQ(logprobs[0], first);
+  for (size_t i = 1; i < 3; ++i) EXPECT_EQ(logprobs[i].chosen.token, stream_->tokens()[i]);
+}
+
+TEST_F(DecoderPrefillTest, LogprobsThatAreMissingAreThePrefillWorkersFault) {
+  const auto call = Land({.peers = {{"p:1", 1}}, .top_logprobs = 1});
+  call->events.on_finished({.first_token = 42});
+  EXPECT_THAT(stream_->Wait(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("log-probabilities")));
+  EXPECT_EQ(stream_->leg(), Leg::kPrefill);
+}
+
 TEST_F(DecoderPrefillTest, APrefillWorkerThatStandsStillIsGivenUp) {
   Land();
   clock_.Advance(std::chrono::seconds(90));

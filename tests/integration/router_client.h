@@ -29,6 +29,9 @@ inline Outcome AskRouter(Cluster& cluster, const std::vector<int32_t>& prompt,
   while (reader->Read(&response)) {
     outcome.tokens.insert(outcome.tokens.end(), response.token_ids().begin(),
                           response.token_ids().end());
+    for (const v1::TokenLogprobs& logprobs : response.logprobs()) {
+      outcome.logprobs.push_back(rpc::LogprobsFromProto(logprobs));
+    }
     if (response.has_usage()) outcome.usage = response.usage();
     if (response.has_served_by()) outcome.served_by = response.served_by();
   }

@@ -80,6 +80,38 @@ TEST(SplitTest, SampledOutputsEqualThoseOfOneEngine) {
   }
 }
 
+// The first token's travel with the hand-off.
+TEST(SplitTest, LogprobsEqualThoseOfOneEngineWithAndWithoutDrafts) {
+  std::vector<std::vector<TokenLogprobs>> all;
+  for (const int drafts : {0, 2}) {
+    ClusterOptions options;
+    options.tune_prefill = [](int, prefill::PrefillConfig& config) {
+      config.engine.draft_tokens = 0;
+    };
+    options.tune_decode = [&](int, decode::DecodeConfig& config) {
+      config.engine.draft_tokens = drafts;
+    };
+    const std::unique_ptr<Cluster> cluster = StartCluster(options);
+    ASSERT_NE(cluster, nullptr);
+    SamplingParams sampling = Endless(40);
+    sampling.temperature = 0.8f;
+    sampling.seed = 3;
+    sampling.top_logprobs = 4;
+    const Outcome local = cluster->RunLocally(Text(150), sampling);
+    const Outcome split = cluster->Run(Text(150), sampling);
+    ASSERT_THAT(split.status, IsOk());
+    ASSERT_EQ(split.logprobs.size(), split.tokens.size());
+    for (size_t i = 0; i < split.tokens.size(); ++i) {
+      EXPECT_EQ(split.logprobs[i].chosen.token, split.tokens[i]);
+      EXPECT_EQ(split.logprobs[i].top.size(), 4u);
+    }
+    EXPECT_EQ(split.logprobs, local.logprobs);
+    EXPECT_TRUE(cluster->Run(Text(150), Endless(5)).logprobs.empty());
+    all.push_back(split.logprobs);
+  }
+  EXPECT_EQ(all[0], all[1]);
+}
+
 TEST(SplitTest, AFirstTokenThatStopsEndsTheRequestWithoutAStep) {
   const std::unique_ptr<Cluster> cluster = StartCluster({});
   ASSERT_NE(cluster, nullptr);

@@ -80,6 +80,9 @@ struct Generation::State {
     MutexLock lock(mutex);
     outcome.tokens.insert(outcome.tokens.end(), message.token_ids().begin(),
                           message.token_ids().end());
+    for (const v1::TokenLogprobs& logprobs : message.logprobs()) {
+      outcome.logprobs.push_back(rpc::LogprobsFromProto(logprobs));
+    }
     outcome.usage = message.usage();
     outcome.finish = message.finish_reason();
     if (message.has_served_by()) outcome.served_by = message.served_by();

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/decode.pb.h"
+#include "common/base/token_logprobs.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
@@ -41,6 +42,7 @@ struct ClusterOptions {
 struct Outcome {
   absl::Status status;
   std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
   v1::Usage usage;
   v1::ServedBy served_by;

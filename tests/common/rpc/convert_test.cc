@@ -24,6 +24,13 @@ TEST(ConvertTest, DurationsThatAPeerMakesUpDoNotOverflow) {
   EXPECT_GT(longest + longest, longest);
 }
 
+TEST(ConvertTest, NumbersAboveEveryLimitStayAboveIt) {
+  v1::SamplingParams proto;
+  EXPECT_EQ(SamplingFromProto(proto).top_logprobs, std::nullopt);
+  proto.set_top_logprobs(0xffffffff);
+  EXPECT_EQ(SamplingFromProto(proto).top_logprobs, std::numeric_limits<int32_t>::max());
+}
+
 TEST(ConvertTest, ZeroIsAValueOfItsOwn) {
   v1::SamplingParams proto;
   proto.set_temperature(0);
@@ -39,7 +46,8 @@ TEST(ConvertTest, EveryFieldSurvivesTheWire) {
                                  .max_tokens = 99,
                                  .min_tokens = 3,
                                  .stop_token_ids = {1, 5},
-                                 .ignore_eos = true};
+                                 .ignore_eos = true,
+                                 .top_logprobs = 0};
   const SamplingParams back = SamplingFromProto(SamplingToProto(params));
   EXPECT_EQ(back.temperature, params.temperature);
   EXPECT_EQ(back.top_p, params.top_p);
@@ -50,6 +58,11 @@ TEST(ConvertTest, EveryFieldSurvivesTheWire) {
   EXPECT_EQ(back.min_tokens, params.min_tokens);
   EXPECT_EQ(back.stop_token_ids, params.stop_token_ids);
   EXPECT_EQ(back.ignore_eos, params.ignore_eos);
+  EXPECT_EQ(back.top_logprobs, params.top_logprobs);
+  const TokenLogprobs logprobs = {
+      .chosen = {.token = 3, .logprob = -0.25f},
+      .top = {{.token = 5, .logprob = -0.125f}, {.token = 3, .logprob = -0.25f}}};
+  EXPECT_EQ(LogprobsFromProto(LogprobsToProto(logprobs)), logprobs);
 
   const AttemptId attempt = {.request = {.high = 1ull << 63, .low = 2}, .attempt = 3};
   EXPECT_EQ(AttemptFromProto(AttemptToProto(attempt)), attempt);
