@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
@@ -57,6 +58,10 @@ absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& pr
   sampling.min_tokens = proto.min_tokens();
   sampling.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
   sampling.ignore_eos = proto.ignore_eos();
+  if (proto.has_top_logprobs()) {
+    BATON_RETURN_IF_ERROR(CheckRange("top_logprobs", proto.top_logprobs(), 0, kMaxTopLogprobs));
+    sampling.top_logprobs = static_cast<int32_t>(proto.top_logprobs());
+  }
   BATON_RETURN_IF_ERROR(
       CheckRange("temperature", sampling.temperature.value_or(1), 0, kMaxTemperature));
   BATON_RETURN_IF_ERROR(CheckRange("top_p", sampling.top_p.value_or(1), kMinTopP, 1));
@@ -133,6 +138,9 @@ class GrpcSink final : public GenerationSink {
     response.set_text(std::move(delta.text));
     response.set_reasoning_text(std::move(delta.reasoning));
     response.mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+    for (const AnswerToken& token : delta.answer_tokens) {
+      *response.add_logprobs() = rpc::LogprobsToProto(token.logprobs);
+    }
     *response.mutable_usage() = ToProto(delta.usage);
     writer_->Write(std::move(response));
   }

@@ -47,6 +47,8 @@ class OutputParser {
   // Ends the answer: what was held back, and the end of a tool call that was cut off.
   std::vector<OutputDelta> Finish();
 
+  // The text so far does not end the reasoning.
+  bool in_reasoning() const { return state_ == State::kReasoning; }
   // True once a tool call was announced.
   bool has_tool_calls() const { return next_tool_call_ > 0; }
 

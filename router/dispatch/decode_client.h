@@ -25,7 +25,8 @@ struct DecodeAttempt {
 };
 
 struct DecodeMessage {
-  std::vector<int32_t> token_ids = {};  // delta
+  std::vector<int32_t> token_ids = {};       // delta
+  std::vector<TokenLogprobs> logprobs = {};  // one for each of these, if they are asked for
   Usage usage;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<HandoffFigures> handoff = {};

@@ -100,10 +100,18 @@ void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
   MutexLock lock(mutex_);
   if (sink_ == nullptr || attempt != tracker_.attempts()) return;
   if (message.handoff) end_.handoff = *std::move(message.handoff);
+  const size_t scored = spec_.sampling.top_logprobs ? message.token_ids.size() : 0;
+  if (message.logprobs.size() != scored) {
+    call_->Cancel();
+    OnAttemptFailed({.status = absl::DataLossError(absl::StrCat(
+                         message.logprobs.size(), " tokens came with log-probabilities, ", scored,
+                         " were to"))});
+    return;
+  }
   end_.usage = message.usage;
   end_.finish_reason = message.finish_reason;
   if (!message.token_ids.empty()) ObserveTokens(message.token_ids.size());
-  PushTokens(message);
+  PushTokens(std::move(message));
   if (text_->matched_stop().empty()) return;
   call_->Finish();
   EndOk();
@@ -125,11 +133,13 @@ void Generation::ObserveTokens(size_t count) {
 }
 
 // [PD-10] router: detokenize, stop strings, reasoning and tool calls, out to the client
-void Generation::PushTokens(const DecodeMessage& message) {
+void Generation::PushTokens(DecodeMessage message) {
   const std::vector<int32_t>& ids = message.token_ids;
   for (size_t i = 0; i < ids.size(); ++i) {
     pending_.token_ids.push_back(ids[i]);
-    if (text_->Push(ids[i], &pending_)) continue;
+    std::optional<TokenLogprobs> logprobs;
+    if (!message.logprobs.empty()) logprobs = std::move(message.logprobs[i]);
+    if (text_->Push(ids[i], std::move(logprobs), &pending_)) continue;
     // Tokens behind the stop string were computed but are not part of the answer.
     end_.usage.completion_tokens -=
         static_cast<uint32_t>(std::min<size_t>(ids.size() - i - 1, end_.usage.completion_tokens));
@@ -205,9 +215,7 @@ void Generation::End(absl::Status status) {
   end_.attempts = tracker_.attempts();
   if (end_.handoff.decode_address.empty()) end_.handoff.decode_address = decode_worker_.address;
   if (!end_.status.ok()) pending_ = {};
-  if (spec_.stream && end_.status.ok() && (pending_.HasText() || !pending_.token_ids.empty())) {
-    EmitPending();
-  }
+  if (spec_.stream && end_.status.ok() && !pending_.IsEmpty()) EmitPending();
   std::exchange(sink_, nullptr)->OnEnd(std::move(pending_), end_);
   call_ = nullptr;
   decode_lease_.Release();

@@ -74,7 +74,7 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   absl::StatusOr<Route> Choose(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DecodeAttempt MakeAttempt(const Route& route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ObserveTokens(size_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PushTokens(const DecodeMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PushTokens(DecodeMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EmitPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnAttemptFailed(const AttemptFailure& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

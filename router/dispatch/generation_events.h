@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/token_logprobs.h"
 #include "common/ids.h"
 
 // What a generation yields, in the same terms for every front end.
@@ -33,14 +34,25 @@ struct ToolCallDelta {
   friend bool operator==(const ToolCallDelta&, const ToolCallDelta&) = default;
 };
 
+// A token that gives text, and how likely the model found it.
+struct AnswerToken {
+  TokenLogprobs logprobs;
+  size_t text_offset = 0;     // characters of the model's text before the one it begins in
+  bool is_reasoning = false;  // up to the end of thinking
+};
+
 struct GenerationDelta {
   std::string text;
   std::string reasoning;
   std::vector<ToolCallDelta> tool_calls;
   std::vector<int32_t> token_ids;
+  // If log-probabilities were asked for: of the tokens whose text is in the answer. They come with
+  // their text or before it, if it is held back.
+  std::vector<AnswerToken> answer_tokens;
   Usage usage;
 
   bool HasText() const { return !text.empty() || !reasoning.empty() || !tool_calls.empty(); }
+  bool IsEmpty() const { return !HasText() && token_ids.empty() && answer_tokens.empty(); }
 };
 
 // Reported by the decode worker about the hand-off.

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/token_logprobs.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
 #include "router/chat/message.h"
@@ -43,6 +44,7 @@ struct RequestedSampling {
   uint32_t min_tokens = 0;
   std::vector<int32_t> stop_token_ids;  // at most kMaxStopTokenIds
   bool ignore_eos = false;
+  std::optional<int32_t> top_logprobs;  // of how many tokens beside each; unset: of none
 };
 
 struct GenerationRequest {

@@ -54,7 +54,8 @@ SamplingParams ToSampling(const RequestedSampling& requested, const ServedModel&
           .seed = requested.seed ? *requested.seed : RequestId::Random().low,
           .min_tokens = requested.min_tokens,
           .stop_token_ids = requested.stop_token_ids,
-          .ignore_eos = requested.ignore_eos};
+          .ignore_eos = requested.ignore_eos,
+          .top_logprobs = requested.top_logprobs};
 }
 
 }  // namespace

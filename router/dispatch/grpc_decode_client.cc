@@ -86,6 +86,9 @@ HandoffFigures FromProto(const v1::ServedBy& served) {
 DecodeMessage FromProto(const v1::DecodeGenerateResponse& response) {
   DecodeMessage message;
   message.token_ids.assign(response.token_ids().begin(), response.token_ids().end());
+  for (const v1::TokenLogprobs& logprobs : response.logprobs()) {
+    message.logprobs.push_back(rpc::LogprobsFromProto(logprobs));
+  }
   message.usage = {.prompt_tokens = response.usage().prompt_tokens(),
                    .completion_tokens = response.usage().completion_tokens(),
                    .cached_tokens = response.usage().cached_tokens()};

@@ -1,5 +1,6 @@
 #include "router/dispatch/text_pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,12 @@
 
 namespace baton::router {
 namespace {
+
+// Code points of well-formed UTF-8.
+size_t CountCharacters(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
 
 void Append(std::vector<OutputDelta> pieces, GenerationDelta* delta) {
   for (OutputDelta& piece : pieces) {
@@ -47,8 +54,27 @@ absl::StatusOr<std::unique_ptr<TextPipeline>> TextPipeline::Create(const TextPip
   return std::unique_ptr<TextPipeline>(new TextPipeline(spec, std::move(stop)));
 }
 
-void TextPipeline::AppendText(const std::string& text, GenerationDelta* delta) {
+// Cut where tokens begin, so that the parser says which are reasoning.
+void TextPipeline::AppendCertain(std::string_view text, GenerationDelta* delta) {
+  const size_t end = certain_ + text.size();
+  while (!waiting_.empty() && waiting_.front().begin < end) {
+    WaitingToken& token = waiting_.front();
+    const std::string_view before = text.substr(0, token.begin - certain_);
+    AppendText(before, delta);
+    text.remove_prefix(before.size());
+    certain_ = token.begin;
+    delta->answer_tokens.push_back({.logprobs = std::move(token.logprobs),
+                                    .text_offset = characters_,
+                                    .is_reasoning = parser_ && parser_->in_reasoning()});
+    waiting_.pop_front();
+  }
+  AppendText(text, delta);
+  certain_ = end;
+}
+
+void TextPipeline::AppendText(std::string_view text, GenerationDelta* delta) {
   if (text.empty()) return;
+  characters_ += CountCharacters(text);
   if (parser_) {
     Append(parser_->Push(text), delta);
   } else {
@@ -56,9 +82,15 @@ void TextPipeline::AppendText(const std::string& text, GenerationDelta* delta) {
   }
 }
 
-bool TextPipeline::Push(int32_t id, GenerationDelta* delta) {
-  const StopStringMatcher::Output output = stop_.Push(detokenizer_.Push(id));
-  AppendText(output.text, delta);
+bool TextPipeline::Push(int32_t id, std::optional<TokenLogprobs> logprobs, GenerationDelta* delta) {
+  size_t begin = 0;
+  const std::string text = detokenizer_.Push(id, &begin);
+  if (logprobs && detokenizer_.Shows(id)) {
+    waiting_.push_back({.begin = read_ + begin, .logprobs = *std::move(logprobs)});
+  }
+  read_ += text.size();
+  const StopStringMatcher::Output output = stop_.Push(text);
+  AppendCertain(output.text, delta);
   if (output.match) matched_stop_ = stop_strings_[*output.match];
   return !output.match;
 }
@@ -66,9 +98,9 @@ bool TextPipeline::Push(int32_t id, GenerationDelta* delta) {
 void TextPipeline::Finish(GenerationDelta* delta) {
   if (matched_stop_.empty()) {
     const StopStringMatcher::Output output = stop_.Push(detokenizer_.Flush());
-    AppendText(output.text, delta);
+    AppendCertain(output.text, delta);
     if (output.match) matched_stop_ = stop_strings_[*output.match];
-    AppendText(stop_.Flush(), delta);
+    AppendCertain(stop_.Flush(), delta);
   }
   if (parser_) Append(parser_->Finish(), delta);
 }

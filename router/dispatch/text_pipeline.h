@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,8 +25,9 @@ struct TextPipelineSpec {
 };
 
 // Token ids of one attempt -> detokenizer -> stop strings -> chat parser -> pieces of the answer.
-// Stop strings apply to the model's text as it is written, reasoning included. One thread at a
-// time.
+// Stop strings apply to the model's text as it is written, reasoning included. Log-probabilities
+// follow the text: those of a token come out when no stop string can take its beginning back. One
+// thread at a time.
 class TextPipeline {
  public:
   // InvalidArgument for an empty stop string.
@@ -32,7 +35,8 @@ class TextPipeline {
 
   // Appends what `id` makes certain to `delta`. False when a stop string is complete: it and what
   // follows are left out.
-  bool Push(int32_t id, GenerationDelta* delta);
+  bool Push(int32_t id, GenerationDelta* delta) { return Push(id, std::nullopt, delta); }
+  bool Push(int32_t id, std::optional<TokenLogprobs> logprobs, GenerationDelta* delta);
 
   // Appends what was held back: the sequence has ended.
   void Finish(GenerationDelta* delta);
@@ -44,13 +48,24 @@ class TextPipeline {
  private:
   TextPipeline(const TextPipelineSpec& spec, StopStringMatcher stop);
 
-  void AppendText(const std::string& text, GenerationDelta* delta);
+  struct WaitingToken {
+    size_t begin = 0;  // bytes of the model's text before it
+    TokenLogprobs logprobs;
+  };
+
+  void AppendCertain(std::string_view text, GenerationDelta* delta);
+  void AppendText(std::string_view text, GenerationDelta* delta);
 
   const std::vector<std::string> stop_strings_;
   Detokenizer detokenizer_;
   StopStringMatcher stop_;
   std::optional<OutputParser> parser_;
   std::string matched_stop_;
+
+  size_t read_ = 0;                   // bytes of the model's text that have come
+  size_t certain_ = 0;                // of those, that no stop string can take back
+  size_t characters_ = 0;             // in those that were appended
+  std::deque<WaitingToken> waiting_;  // that begin behind what is certain
 };
 
 }  // namespace baton::router

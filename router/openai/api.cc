@@ -203,14 +203,17 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   }
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
   completion.generation.id = request_id;
+  const ServedModel& model = service_->model();
   auto sink = std::make_shared<HttpSink>(
       reply,
-      ResponseHeader{.endpoint = endpoint,
-                     .id = absl::StrCat(IdPrefix(endpoint), id),
-                     .created = UnixSeconds(),
-                     .model = service_->model().name,
-                     .include_usage = completion.include_usage,
-                     .continuous_usage = completion.continuous_usage_stats},
+      ResponseHeader{
+          .endpoint = endpoint,
+          .id = absl::StrCat(IdPrefix(endpoint), id),
+          .created = UnixSeconds(),
+          .model = model.name,
+          .include_usage = completion.include_usage,
+          .continuous_usage = completion.continuous_usage_stats,
+          .logprobs = completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
       id, completion.generation.stream);
   const absl::StatusOr<std::shared_ptr<Generation>> generation =
       service_->Start(std::move(completion.generation), std::move(sink));

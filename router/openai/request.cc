@@ -13,6 +13,8 @@ namespace {
 
 // Of POST /v1/completions when the client names none, as in OpenAI's API.
 constexpr uint32_t kDefaultCompletionTokens = 16;
+// Of POST /v1/completions, as in OpenAI's API.
+constexpr int32_t kMaxCompletionLogprobs = 5;
 
 void ReadStopStrings(FieldReader& fields, std::vector<std::string>* stop) {
   const Json* field = fields.Find("stop");
@@ -104,6 +106,18 @@ void ReadCommon(FieldReader& fields, CompletionRequest* request) {
   fields.Unsupported("response_format", {{"type", "text"}});
 }
 
+void ReadChatLogprobs(FieldReader& fields, RequestedSampling* sampling) {
+  bool wanted = false;
+  std::optional<int32_t> top;
+  fields.Boolean("logprobs", &wanted);
+  fields.Integer("top_logprobs", 0, kMaxTopLogprobs, &top);
+  if (wanted) {
+    sampling->top_logprobs = top.value_or(0);
+  } else if (top.value_or(0) > 0) {
+    fields.Fail("top_logprobs", "is only allowed when logprobs is true");
+  }
+}
+
 void CheckTokenCounts(FieldReader& fields, const RequestedSampling& sampling) {
   if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens) {
     fields.Fail("min_tokens", absl::StrCat("is ", sampling.min_tokens, ", more than max_tokens (",
@@ -177,8 +191,7 @@ Result ParseChatCompletion(std::string_view body) {
     ReadCommon(fields, request);
     ReadChatTokenLimits(fields, &request->generation.sampling);
     request->generation.input = ReadChat(fields);
-    fields.Unsupported("logprobs", false);
-    fields.Unsupported("top_logprobs", 0);
+    ReadChatLogprobs(fields, &request->generation.sampling);
     fields.Unsupported("modalities", Json::array({"text"}));
     for (const char* field :
          {"audio", "prediction", "functions", "function_call", "verbosity", "web_search_options"}) {
@@ -195,7 +208,8 @@ Result ParseCompletion(std::string_view body) {
     ReadPrompt(fields, &request->generation);
     fields.Unsupported("echo", false);
     fields.Unsupported("suffix");
-    fields.Unsupported("logprobs");
+    fields.Integer("logprobs", 0, kMaxCompletionLogprobs,
+                   &request->generation.sampling.top_logprobs);
   });
 }
 

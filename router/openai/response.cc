@@ -6,6 +6,7 @@
 #include "common/version.h"
 #include "nlohmann/json.hpp"
 #include "router/openai/error.h"
+#include "router/openai/logprobs.h"
 
 namespace baton::router {
 namespace {
@@ -109,13 +110,19 @@ Json DeltaJson(const ToolCallDelta& call) {
   return json;
 }
 
+Json LogprobsJson(const ResponseHeader& header, const GenerationDelta& delta) {
+  if (header.logprobs == nullptr) return nullptr;
+  return IsChat(header) ? ChatLogprobs(delta.answer_tokens, *header.logprobs)
+                        : CompletionLogprobs(delta.answer_tokens, *header.logprobs);
+}
+
 // A chunk with one choice; `content` is the member "delta" of chats and "text" of completions.
 Json Chunk(const ResponseHeader& header, Json content, FinishReason reason,
-           const Usage* so_far = nullptr) {
+           const Usage* so_far = nullptr, Json logprobs = nullptr) {
   const bool chat = IsChat(header);
   Json choice = {{"index", 0}};
   choice[chat ? "delta" : "text"] = std::move(content);
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = FinishReasonJson(reason);
   Json chunk = Envelope(header, chat ? "chat.completion.chunk" : "text_completion",
                         Json::array({std::move(choice)}));
@@ -134,7 +141,7 @@ std::string CompleteBody(const ResponseHeader& header, const GenerationDelta& al
   } else {
     choice["text"] = all.text;
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = LogprobsJson(header, all);
   choice["finish_reason"] = FinishReasonJson(end.finish_reason);
   Json body = Envelope(header, IsChat(header) ? "chat.completion" : "text_completion",
                        Json::array({std::move(choice)}));
@@ -149,19 +156,23 @@ std::string OpeningEvent(const ResponseHeader& header) {
 }
 
 std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& delta) {
-  if (!IsChat(header)) {
-    return delta.text.empty() ? ""
-                              : Event(Chunk(header, delta.text, FinishReason::kNone, &delta.usage));
-  }
   std::string events;
+  // Log-probabilities go with the first.
+  Json logprobs = delta.answer_tokens.empty() ? nullptr : LogprobsJson(header, delta);
   const auto add = [&](Json content) {
-    events += Event(Chunk(header, std::move(content), FinishReason::kNone, &delta.usage));
+    events += Event(Chunk(header, std::move(content), FinishReason::kNone, &delta.usage,
+                          std::exchange(logprobs, nullptr)));
   };
+  if (!IsChat(header)) {
+    if (!delta.text.empty() || !logprobs.is_null()) add(delta.text);
+    return events;
+  }
   if (!delta.reasoning.empty()) add({{"reasoning_content", delta.reasoning}});
   if (!delta.text.empty()) add({{"content", delta.text}});
   for (const ToolCallDelta& call : delta.tool_calls) {
     add({{"tool_calls", Json::array({DeltaJson(call)})}});
   }
+  if (!logprobs.is_null()) add(Json::object());
   return events;
 }
 

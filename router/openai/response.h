@@ -5,6 +5,7 @@
 
 #include "router/dispatch/generation_events.h"
 #include "router/metrics.h"
+#include "router/tokenizer/tokenizer.h"
 
 // Bodies and stream chunks of the two generating endpoints.
 
@@ -18,6 +19,7 @@ struct ResponseHeader {
   std::string model = {};
   bool include_usage = false;     // of streams: a last chunk with the usage, null in the others,
   bool continuous_usage = false;  // or, as servers of open models offer, the usage so far
+  const Tokenizer* logprobs = nullptr;  // spells the tokens whose logprobs are asked for, if any
 };
 
 // The body of an answer that is not streamed. Its member "baton", outside of OpenAI's API, says how

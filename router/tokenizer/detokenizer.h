@@ -21,8 +21,11 @@ class Detokenizer {
   // `tokenizer` must outlive the object.
   Detokenizer(const Tokenizer* tokenizer, Options options);
 
-  // The text that `id` completes: valid UTF-8, maybe empty. Unknown ids yield nothing.
-  std::string Push(int32_t id);
+  // The text that `id` completes: valid UTF-8, maybe empty. Unknown ids yield nothing. `begin`, if
+  // given: how many bytes of it stand before the character that the token begins in.
+  std::string Push(int32_t id, size_t* begin = nullptr);
+  // Whether the token is part of the text.
+  bool Shows(int32_t id) const;
 
   // Ends the sequence: U+FFFD if a code point was left incomplete, else nothing. The object may be
   // used again for another sequence.

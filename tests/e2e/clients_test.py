@@ -1,6 +1,7 @@
 """Clients that were not written for us: the OpenAI Python package and grpcio with health checking
 and reflection."""
 
+import math
 import os
 import pathlib
 import sys
@@ -96,6 +97,76 @@ class OpenAiPackage(unittest.TestCase):
         self.test_completion()
 
 
+class LogprobsOfTheOpenAiPackage(unittest.TestCase):
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=cluster.url + "/v1", api_key="unused", max_retries=0)
+
+    def chat(self, **options):
+        options = {"temperature": 0, "logprobs": True, "top_logprobs": 5} | options
+        messages = [{"role": "user", "content": f"{TEXT.text}\n\n{TEXT.needles[0].question}"}]
+        return self.client.chat.completions.create(
+            model=MODEL.name, messages=messages, max_tokens=24, **options)
+
+    def complete(self, **options):
+        options = {"temperature": 0, "logprobs": 5} | options
+        return self.client.completions.create(
+            model=MODEL.name, prompt="The sky is", max_tokens=12, **options)
+
+    def test_a_greedy_chat_takes_the_likeliest_token_each_time(self):
+        choice = self.chat().choices[0]
+        self.assertEqual(b"".join(bytes(token.bytes) for token in choice.logprobs.content).decode(),
+                         choice.message.content)
+        for token in choice.logprobs.content:
+            values = [other.logprob for other in token.top_logprobs]
+            self.assertEqual(len(values), 5)
+            self.assertEqual(values, sorted(values, reverse=True))
+            self.assertLessEqual(sum(map(math.exp, values)), 1 + 1e-5)
+            best = token.top_logprobs[0]
+            self.assertEqual((token.token, token.logprob, token.bytes),
+                             (best.token, best.logprob, best.bytes))
+
+    # The first is computed by the prefill worker, the second found in the decode worker's cache.
+    def test_streamed_or_not_handed_over_or_cached_they_are_the_same(self):
+        expected = self.chat().choices[0].logprobs.content
+        streamed = []
+        for chunk in self.chat(stream=True):
+            logprobs = chunk.choices[0].logprobs
+            if logprobs is not None:
+                streamed += logprobs.content
+        self.assertEqual(streamed, expected)
+
+    def test_sampling_changes_the_tokens_but_not_what_the_values_mean(self):
+        greedy = self.complete().choices[0].logprobs.top_logprobs[0]
+        hot = self.complete(temperature=1.5, seed=4).choices[0].logprobs.top_logprobs[0]
+        self.assertEqual({token: hot[token] for token in greedy}, greedy)
+
+    def test_completions_have_their_older_format(self):
+        choice = self.complete().choices[0]
+        logprobs = choice.logprobs
+        self.assertEqual("".join(logprobs.tokens), choice.text)
+        self.assertEqual(len(logprobs.tokens), 12)
+        for token, value, top, offset in zip(logprobs.tokens, logprobs.token_logprobs,
+                                             logprobs.top_logprobs, logprobs.text_offset):
+            self.assertEqual(choice.text[offset:offset + len(token)], token)
+            self.assertEqual(top[token], value)
+            self.assertEqual(max(top.values()), value)
+        lists = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for chunk in self.complete(stream=True):
+            for name, values in lists.items():
+                if chunk.choices[0].logprobs is not None:
+                    values += getattr(chunk.choices[0].logprobs, name)
+        self.assertEqual(lists, {name: getattr(logprobs, name) for name in lists})
+
+    def test_what_cannot_be_given_is_refused_by_name(self):
+        for ask, param, options in ((self.chat, "top_logprobs", {"top_logprobs": 21}),
+                                    (self.chat, "top_logprobs", {"logprobs": False}),
+                                    (self.complete, "logprobs", {"logprobs": 6}),
+                                    (self.complete, "echo", {"echo": True})):
+            with self.assertRaises(openai.BadRequestError) as raised:
+                ask(**options)
+            self.assertEqual(raised.exception.param, param)
+
+
 class GrpcClient(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -133,6 +204,15 @@ class GrpcClient(unittest.TestCase):
         replies = self.generate(request)
         self.assertEqual("".join(reply.text for reply in replies), needle.passphrase)
         self.assertGreater(replies[-1].served_by.handoff_bytes, 0)
+
+    def test_generate_gives_logprobs_of_its_tokens(self):
+        request = self.message("GenerateRequest")(model=MODEL.name, prompt="The sky is")
+        request.sampling.temperature = 0
+        request.sampling.max_tokens = 12
+        request.sampling.top_logprobs = 0
+        replies = self.generate(request)
+        self.assertEqual([place.chosen.token_id for reply in replies for place in reply.logprobs],
+                         [token for reply in replies for token in reply.token_ids])
 
     def test_errors_are_statuses(self):
         request = self.message("GenerateRequest")(model="no-such-model", prompt="x")

@@ -30,6 +30,18 @@ FakeWorker::Plan Echo(const v1::DecodeGenerateRequest& request) {
 
 }  // namespace
 
+v1::TokenLogprobs Logprobs(int32_t token, uint32_t top) {
+  v1::TokenLogprobs logprobs;
+  for (uint32_t i = 0; i < top; ++i) {
+    v1::TokenLogprob* place = logprobs.add_top();
+    place->set_token_id(token + static_cast<int32_t>(i));
+    place->set_logprob(-0.5f - static_cast<float>(i));
+  }
+  logprobs.mutable_chosen()->set_token_id(token);
+  logprobs.mutable_chosen()->set_logprob(-0.5f);
+  return logprobs;
+}
+
 std::vector<v1::DecodeGenerateResponse> Answer(const v1::DecodeGenerateRequest& request,
                                                const std::vector<int32_t>& tokens,
                                                v1::FinishReason reason) {
@@ -37,6 +49,9 @@ std::vector<v1::DecodeGenerateResponse> Answer(const v1::DecodeGenerateRequest& 
   for (size_t i = 0; i < tokens.size(); ++i) {
     v1::DecodeGenerateResponse& message = messages.emplace_back();
     message.add_token_ids(tokens[i]);
+    if (request.sampling().has_top_logprobs()) {
+      *message.add_logprobs() = Logprobs(tokens[i], request.sampling().top_logprobs());
+    }
     message.mutable_usage()->set_prompt_tokens(request.prompt_tokens_size());
     message.mutable_usage()->set_completion_tokens(i + 1);
   }

@@ -49,8 +49,11 @@ class FakeWorker {
   std::unique_ptr<Impl> impl_;
 };
 
-// Messages of a successful answer: `tokens` one by one, the last with `reason` and, if given,
-// the prefill worker that served it.
+// The token with -0.5, then those of the following ids with one less each.
+v1::TokenLogprobs Logprobs(int32_t token, uint32_t top);
+
+// Messages of a successful answer: `tokens` one by one, with log-probabilities if they are asked
+// for, the last with `reason` and, if given, the prefill worker that served it.
 std::vector<v1::DecodeGenerateResponse> Answer(const v1::DecodeGenerateRequest& request,
                                                const std::vector<int32_t>& tokens,
                                                v1::FinishReason reason = v1::FINISH_REASON_STOP);

@@ -145,7 +145,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("stream_options":{"include_usage":true})", "stream_options"},
         BadField{R"("stream":true,"stream_options":{"x":1})", "stream_options.x"},
         BadField{R"("stream":true,"stream_options":[])", "stream_options"},
-        BadField{R"("model":7)", "model"},
+        BadField{R"("model":7)", "model"}, BadField{R"("logprobs":1)", "logprobs"},
+        BadField{R"("logprobs":"true")", "logprobs"},
+        BadField{R"("top_logprobs":3)", "top_logprobs"},
+        BadField{R"("logprobs":false,"top_logprobs":3)", "top_logprobs"},
+        BadField{R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
+        BadField{R"("logprobs":true,"top_logprobs":-1)", "top_logprobs"},
+        BadField{R"("logprobs":true,"top_logprobs":2.5)", "top_logprobs"},
+        BadField{R"("logprobs":true,"top_logprobs":18446744073709551615)", "top_logprobs"},
+        BadField{R"("logprobs":true,"top_logprobs":true)", "top_logprobs"},
         BadField{R"("reasoning_effort":"lots")", "reasoning_effort"},
         BadField{R"("chat_template_kwargs":{"thinking":"yes"})", "chat_template_kwargs.thinking"},
         BadField{R"("chat_template_kwargs":{"other":1})", "chat_template_kwargs.other"},
@@ -155,9 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, BadChatField,
-    ::testing::Values(BadField{R"("n":2)", "n"}, BadField{R"("logprobs":true)", "logprobs"},
-                      BadField{R"("top_logprobs":3)", "top_logprobs"},
-                      BadField{R"("logit_bias":{"5":1})", "logit_bias"},
+    ::testing::Values(BadField{R"("n":2)", "n"}, BadField{R"("logit_bias":{"5":1})", "logit_bias"},
                       BadField{R"("presence_penalty":1)", "presence_penalty"},
                       BadField{R"("frequency_penalty":-1)", "frequency_penalty"},
                       BadField{R"("response_format":{"type":"json_object"})", "response_format"},
@@ -170,8 +176,23 @@ TEST(RequestTest, UnsupportedAndUnknownFieldsHaveCodes) {
   EXPECT_EQ(Error(Chat(R"("nn":2)")).code, "unknown_parameter");
   EXPECT_EQ(Error(Completion(R"("echo":true)")).param, "echo");
   EXPECT_EQ(Error(Completion(R"("suffix":"x")")).param, "suffix");
-  EXPECT_EQ(Error(Completion(R"("logprobs":5)")).param, "logprobs");
   EXPECT_EQ(Error(Completion(R"("messages":[])")).param, "messages");
+}
+
+TEST(RequestTest, LogprobsAreANumberForCompletionsAndTwoFieldsForChats) {
+  EXPECT_EQ(Ok(Chat(R"("logprobs":true)")).sampling.top_logprobs, 0);
+  EXPECT_EQ(Ok(Chat(R"("logprobs":true,"top_logprobs":20)")).sampling.top_logprobs, 20);
+  EXPECT_EQ(Ok(Chat(R"("logprobs":false,"top_logprobs":0)")).sampling.top_logprobs, std::nullopt);
+  EXPECT_EQ(Ok(Completion(R"("logprobs":0)")).sampling.top_logprobs, 0);
+  EXPECT_EQ(Ok(Completion(R"("logprobs":5)")).sampling.top_logprobs, 5);
+  EXPECT_EQ(Ok(Completion(R"("logprobs":null)")).sampling.top_logprobs, std::nullopt);
+  for (const char* bad : {"6", "-1", "true", "1.5", "\"5\"", "[]", "1e300"}) {
+    const ApiError error = Error(Completion("\"logprobs\":" + std::string(bad)));
+    EXPECT_EQ(error.param, "logprobs") << bad;
+    EXPECT_EQ(error.http_status, 400);
+  }
+  EXPECT_EQ(Error(Completion(R"("top_logprobs":3)")).param, "top_logprobs");
+  EXPECT_EQ(Error(Completion(R"("logprobs":1,"echo":true)")).param, "echo");
 }
 
 TEST(RequestTest, BadJsonIsReportedWithItsPosition) {
