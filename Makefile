@@ -39,7 +39,8 @@ package: build ## build/baton.tar.gz: binaries, their libraries, configurations,
 	deploy/package.sh $(BUILD)/bin build/baton.tar.gz
 
 gpu: testable ## what can only be tested on a machine with an NVIDIA GPU
-	cmake --build $(BUILD) --target cuda_kernels_test cuda_engine_test baton-golden baton-router baton-prefill baton-decode
+	cmake --build $(BUILD) --target cuda_kernels_test cuda_engine_test cuda_selection_gate_test recall_fp32_index \
+	  baton baton-recall baton-golden baton-router baton-prefill baton-decode
 	ctest --test-dir $(BUILD) -L gpu --output-on-failure
 	$(BUILD)/bin/baton-golden --model models/needle-17m tests/golden/needle-17m.safetensors --device cuda
 	BATON_BINARIES=$(BUILD)/bin BATON_WORKER_FLAGS="--device=cuda --pages=512" python3 tests/e2e/golden_through_cluster_test.py

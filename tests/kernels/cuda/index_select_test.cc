@@ -10,6 +10,7 @@
 #include "kernels/rope.h"
 #include "tests/kernels/cuda/index_case.h"
 #include "tests/kernels/cuda/index_mutants.h"
+#include "tests/kernels/selection_gate.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -60,22 +61,8 @@ TEST_F(IndexSelectTest, ScratchIsBounded) {
 // The gate: how much of a selection in FP32 the whole path - query, store, logits, top-k - keeps.
 
 constexpr int kHeads = 64;
-constexpr int kRows = 4;
-constexpr int kTopK = 512;
-
-// Vectors as projections produce them: a shared mean, a few channels far larger than the rest.
-std::vector<BFloat16> WithOutlierChannels(int64_t vectors, uint32_t seed) {
-  const auto mean = RandomValues<float>(kIndexDim, seed);
-  auto values = RandomValues<float>(vectors * kIndexDim, seed + 1);
-  for (int64_t i = 0; i < vectors * kIndexDim; ++i) {
-    const int64_t channel = i % kIndexDim;
-    if (channel % 37 == 5) values[i] *= 12.0f;
-    // Keys differ in length too, or a scale read from the neighbour would not show.
-    values[i] *= 0.5f + static_cast<float>(i / kIndexDim * 2654435761u % 1024) / 512.0f;
-    values[i] += 0.5f * mean[channel];
-  }
-  return {values.begin(), values.end()};
-}
+constexpr int kRows = kGateRows;
+constexpr int kTopK = kGateTopK;
 
 // Inputs of one size, and what FP32 selects from them.
 struct Gate {
@@ -164,16 +151,7 @@ struct Gate {
                 .k = kTopK},
                TestStream().get());
     const std::vector<int32_t> actual = selected.Download();
-    int64_t common = 0;
-    for (int row = 0; row < kRows; ++row) {
-      for (int i = 0; i < kTopK; ++i) {
-        common += std::binary_search(expected.begin() + row * kTopK,
-                                     expected.begin() + (row + 1) * kTopK, actual[row * kTopK + i])
-                      ? 1
-                      : 0;
-      }
-    }
-    return static_cast<double>(common) / (kRows * kTopK);
+    return SharedSelection(expected, actual);
   }
 
   int64_t entries;
@@ -182,20 +160,6 @@ struct Gate {
   std::vector<BFloat16> q;
   std::vector<BFloat16> w;
   std::vector<int32_t> expected;
-};
-
-struct GatedFormat {
-  const char* name;
-  EntryFormat format;
-  Numerics numerics;
-  double least;
-};
-constexpr GatedFormat kGated[] = {
-    {"reference bf16", EntryFormat::kBf16, Numerics::kReference, 0.999},
-    {"reference fp8", EntryFormat::kFp8Index, Numerics::kReference, 0.999},
-    {"reference fp4", EntryFormat::kFp4Index, Numerics::kReference, 0.999},
-    {"exact bf16", EntryFormat::kBf16, Numerics::kExact, 0.99},
-    {"exact fp8", EntryFormat::kFp8Index, Numerics::kExact, 0.95},
 };
 
 TEST_F(IndexSelectTest, GateHoldsForEveryFormatAndNoMutantPassesIt) {
@@ -208,7 +172,7 @@ TEST_F(IndexSelectTest, GateHoldsForEveryFormatAndNoMutantPassesIt) {
       }
       return made;
     }();
-    for (const GatedFormat& gated : kGated) {
+    for (const GatedFormat& gated : kGatedFormats) {
       const Gate& gate = gates.at(gated.numerics);
       std::string line = std::to_string(entries) + " keys, " + gated.name;
       for (const IndexMutant& subject : ProductionIndex()) {
