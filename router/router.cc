@@ -183,6 +183,9 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config
   std::unique_ptr<Router> router(new Router(std::make_unique<Impl>(
       config, std::move(model), std::move(scorer), std::move(keys), credentials)));
   BATON_RETURN_IF_ERROR(router->impl_->Serve());
+  if (!config.tls.files.empty() && config.api_tls.empty()) {
+    spdlog::warn("workers are met under TLS, clients in plain text: there is no api-tls-cert-file");
+  }
   spdlog::info("serving {}: {} prefill and {} decode workers are listed, policy {}",
                router->impl_->model.name, config.prefill_workers.size(),
                config.decode_workers.size(), config.policy);

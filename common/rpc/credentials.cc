@@ -17,9 +17,8 @@ using grpc::experimental::TlsServerCredentialsOptions;
 template <typename Object>
 std::shared_ptr<Object> KeepWith(std::shared_ptr<FollowedCertificate> source,
                                  std::shared_ptr<Object> object) {
-  auto both = std::make_shared<std::pair<std::shared_ptr<FollowedCertificate>,  //
-                                         std::shared_ptr<Object>>>(std::move(source), object);
-  return std::shared_ptr<Object>(std::move(both), object.get());
+  Object* const kept = object.get();
+  return {kept, [source = std::move(source), object = std::move(object)](Object*) {}};
 }
 
 }  // namespace

@@ -10,6 +10,11 @@ import sys
 import tempfile
 import unittest
 
+try:
+    import yaml
+except ImportError:  # of kubernetes-validate
+    yaml = None
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 BINARIES = pathlib.Path(os.environ["BATON_BINARIES"])
@@ -26,6 +31,23 @@ def embedded_config(manifest: pathlib.Path, name: str) -> str:
     """The block scalar `name: |` of a ConfigMap, without its indentation."""
     match = re.search(rf"^  {re.escape(name)}: \|\n((?:    .*\n|\n)+)", manifest.read_text(), re.M)
     return re.sub(r"^    ", "", match[1], flags=re.M)
+
+
+def apply_json_patch(document: dict, patch: list[dict]) -> None:
+    """What of RFC 6902 the patches use: add and remove, "-" for the end of a list."""
+    for operation in patch:
+        *parents, last = operation["path"].strip("/").split("/")
+        place = document
+        for key in parents:
+            place = place[int(key) if isinstance(place, list) else key]
+        if operation["op"] == "remove":
+            del place[last]
+        elif isinstance(place, list):
+            assert last == "-", operation
+            place.append(operation["value"])
+        else:
+            assert operation["op"] == "add", operation
+            place[last] = operation["value"]
 
 
 class DeploymentFiles(unittest.TestCase):
@@ -98,6 +120,35 @@ class DeploymentFiles(unittest.TestCase):
             arguments = [line.strip().removeprefix("- ") for line in lines if line]
             self.assertEqual(arguments, [*json.loads(command), "--device=cuda"])
             self.assertIn("nvidia.com/gpu: 1", patch)
+
+    @unittest.skipUnless(yaml and (TOOLS / "kubernetes-validate").exists(), "see tests/requirements.txt")
+    def test_kubernetes_mounts_the_certificates_that_flags_name(self):
+        issued = {document["spec"]["secretName"]: document["spec"] for document in yaml.safe_load_all(
+            (DEPLOY / "k8s-tls/certificates.yaml").read_text()) if document["kind"] == "Certificate"}
+        for role in ROLES:
+            documents = list(yaml.safe_load_all((DEPLOY / f"k8s/{role}.yaml").read_text()))
+            deployment = next(d for d in documents if d["kind"] == "Deployment")
+            patch = "router" if role == "router" else "workers"
+            apply_json_patch(deployment, yaml.safe_load((DEPLOY / f"k8s-tls/{patch}.yaml").read_text()))
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                yaml.safe_dump(deployment, file)
+                checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", file.name],
+                                         capture_output=True, text=True)
+                self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+            container = deployment["spec"]["template"]["spec"]["containers"][0]
+            secrets = {volume["name"]: volume["secret"]["secretName"]
+                       for volume in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in volume}
+            folders = {mount["mountPath"]: secrets[mount["name"]]
+                       for mount in container["volumeMounts"] if mount["name"] in secrets}
+            flags = dict(re.match(r"--([a-z-]+)=(.*)", arg).groups() for arg in container["args"] if "tls-" in arg)
+            self.assertEqual(flags.pop("tls-server-name"), issued["baton-cluster-tls"]["dnsNames"][0])
+            self.assertEqual(len(flags), 5 if role == "router" else 3)
+            asked = subprocess.run([BINARIES / f"baton-{role}", "--help"], capture_output=True, text=True)
+            for flag, path in flags.items():
+                self.assertIn(f"--{flag}", asked.stdout)
+                self.assertIn(pathlib.Path(path).name, ("tls.crt", "tls.key", "ca.crt"))
+                self.assertIn(folders[str(pathlib.Path(path).parent)], issued)
 
     @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
     def test_kubernetes_takes_the_patches_for_gpus(self):
