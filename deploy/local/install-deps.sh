@@ -8,7 +8,7 @@ set -eu
 tests=""
 if [ "${1:-}" = --tests ]; then
   tests="libgtest-dev libgmock-dev libbenchmark-dev clang-format-14 python3-venv
-    iproute2 nftables prometheus"
+    iproute2 nftables openssl prometheus"
   shift
 fi
 
