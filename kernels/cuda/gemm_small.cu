@@ -4,6 +4,7 @@
 #include <cuda_fp8.h>
 
 #include "common/base/check.h"
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/vector.cuh"
@@ -114,17 +115,9 @@ class Reader {
         panel_(blockIdx.x),
         chunk_(threadIdx.x / 32) {}
 
-  // The next chunk, if there is one.
-  __device__ void Load(In& in) {
-    if (chunk_ < chunks_ && panel_ < panels_ * params_.groups) LoadChunk(in);
-    chunk_ += kWarps;
-    if (chunk_ < chunks_) return;
-    chunk_ = threadIdx.x / 32;
-    panel_ += gridDim.x;
-  }
-
- private:
-  __device__ void LoadChunk(In& in) const {
+  // The next chunk, if there is one: its weights first, then the tokens.
+  __device__ void LoadWeights(In& in) const {
+    if (!HasChunk()) return;
     const int lane = threadIdx.x % 32;
     const int group = panel_ / panels_;
 #pragma unroll
@@ -140,6 +133,20 @@ class Reader {
         in.w[half][piece] = LoadStreaming16(w + piece * 64);
       }
     }
+  }
+  __device__ void LoadTokens(In& in) {
+    if (HasChunk()) LoadTokensOfChunk(in);
+    chunk_ += kWarps;
+    if (chunk_ < chunks_) return;
+    chunk_ = threadIdx.x / 32;
+    panel_ += gridDim.x;
+  }
+
+ private:
+  __device__ bool HasChunk() const { return chunk_ < chunks_ && panel_ < panels_ * params_.groups; }
+  __device__ void LoadTokensOfChunk(In& in) const {
+    const int lane = threadIdx.x % 32;
+    const int group = panel_ / panels_;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const int row = min(tile * 8 + lane / 4, params_.rows - 1);
@@ -207,7 +214,9 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kT
   const int chunks = static_cast<int>(params.k) / Reader<W, X, kTiles>::kColumns;
   Reader<W, X, kTiles> reader(params, panels);
   In next;
-  reader.Load(next);
+  reader.LoadWeights(next);
+  AwaitPredecessors();
+  reader.LoadTokens(next);
   int turn = 0;
   for (int panel = blockIdx.x; panel < panels * params.groups; panel += gridDim.x, turn ^= 1) {
     const int group = panel / panels;
@@ -216,7 +225,8 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerMultiprocessor<W, X, kT
     int chunk = warp;
     do {  // a warp without a chunk has a turn too, as Reader counts
       const In in = next;
-      reader.Load(next);
+      reader.LoadWeights(next);
+      reader.LoadTokens(next);
       if (chunk < chunks) AddChunk(params, in, group * params.n + first_row, chunk, total);
       chunk += kWarps;
     } while (chunk < chunks);
@@ -250,7 +260,7 @@ void Launch(const SmallGemmParams& params, CUstream_st* stream) {
   const auto launch = [&]<int kTiles>() {
     const int blocks = kBlocksPerMultiprocessor<W, X, kTiles> * CurrentDevice().multiprocessors;
     const int grid = std::min(panels * params.groups, blocks);
-    SmallProduct<W, X, Y, kTiles><<<grid, 32 * kWarps, 0, stream>>>(params, panels);
+    LaunchClosely(SmallProduct<W, X, Y, kTiles>, {dim3(grid), 32 * kWarps}, stream, params, panels);
   };
   if (params.rows <= 8) {
     launch.template operator()<1>();
