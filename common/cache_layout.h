@@ -101,16 +101,29 @@ struct RecordPiece {
 // The cache records of one sequence, by logical address. Implemented by the engine. Gather and
 // Scatter may run on a transfer thread while the engine computes *other* records; whoever calls
 // them owns the named records until the call returns. `bytes` holds indices.size() records back to
-// back. Calling them with a range that was never reserved is a broken invariant (fatal).
+// back. Both return the CRC-32C (kernels/crc32c.h) of the bytes as they were copied, appended to
+// data whose CRC is `crc`; Scatter may be given bytes that others change meanwhile: what it returns
+// is of what it has written. Calling them with a range that was never reserved is a broken
+// invariant (fatal).
 class SequenceRecords {
  public:
   virtual ~SequenceRecords() = default;
-  virtual void Gather(const RecordRange& range, std::span<std::byte> bytes) const = 0;
-  virtual void Scatter(const RecordRange& range, std::span<const std::byte> bytes) = 0;
+  uint32_t Gather(const RecordRange& range, std::span<std::byte> bytes, uint32_t crc = 0) const {
+    return DoGather(range, bytes, crc);
+  }
+  uint32_t Scatter(const RecordRange& range, std::span<const std::byte> bytes, uint32_t crc = 0) {
+    return DoScatter(range, bytes, crc);
+  }
 
   // Where the same bytes lie, in their order, for those who move them on a device. Fatal for
   // records that have no address.
   virtual void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const;
+
+ private:
+  virtual uint32_t DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                            uint32_t crc) const = 0;
+  virtual uint32_t DoScatter(const RecordRange& range, std::span<const std::byte> bytes,
+                             uint32_t crc) = 0;
 };
 
 }  // namespace baton

@@ -36,14 +36,14 @@ class Payload {
 size_t EncodeDeviceFrame(const FrameHeader& header, std::span<const Segment> segments,
                          const SequenceRecords& records, RecordMover& mover,
                          std::span<std::byte> staging) {
-  const size_t bytes = DeviceFrameBytes(segments);
+  const size_t bytes = FrameBytes(segments);
   BATON_CHECK(staging.size() >= bytes) << staging.size() << " for " << bytes;
-  std::vector<std::byte> head(DeviceHeadBytes(segments.size()));
+  std::vector<std::byte> head(HeadBytes(segments.size()));
   Payload payload;
   for (const Segment& segment : segments) payload.Add(records, segment.range);
   BATON_CHECK(head.size() + static_cast<size_t>(payload.bytes()) == bytes) << payload.bytes();
   const uint64_t digest = mover.Gather(payload.segments(), staging.data() + head.size());
-  EncodeDeviceHead(header, segments, digest, head);
+  EncodeHead(header, segments, DigestKind::kMulSum64, digest, head);
   mover.Write(head, staging.data());
   return bytes;
 }
@@ -52,11 +52,11 @@ absl::StatusOr<FrameView> DecodeDeviceFrame(std::span<const std::byte> staging,
                                             RecordMover& mover) {
   std::vector<std::byte> head(std::min(staging.size(), kFirstRead));
   mover.Read(staging.data(), head);
-  const size_t needed = std::min(staging.size(), DeviceHeadBytes(PeekSegments(head)));
+  const size_t needed = std::min(staging.size(), HeadBytes(PeekSegments(head)));
   const size_t have = head.size();
   head.resize(needed);
   if (needed > have) mover.Read(staging.data() + have, std::span(head).subspan(have));
-  return DecodeDeviceHead(head, staging);
+  return DecodeHead(head, staging, DigestKind::kMulSum64);
 }
 
 uint64_t ScatterDeviceFrame(const FrameView& frame, std::span<const Landing::Write> writes,

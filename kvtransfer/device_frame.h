@@ -19,13 +19,13 @@
 namespace baton::kvtransfer {
 
 // Writes a frame to the front of `staging`, which is aligned to 16 bytes and holds at least
-// DeviceFrameBytes(segments); returns that number.
+// FrameBytes(segments); returns that number.
 size_t EncodeDeviceFrame(const FrameHeader& header, std::span<const Segment> segments,
                          const SequenceRecords& records, RecordMover& mover,
                          std::span<std::byte> staging);
 
-// Parses and verifies the head of bytes that may be anything; errors as DecodeFrame. The payload
-// has not been verified: FrameView::digest says what it must give.
+// Parses and verifies the head of bytes that may be anything; errors as DecodeHead. The payload
+// has not been looked at: FrameView::digest says what it must give.
 absl::StatusOr<FrameView> DecodeDeviceFrame(std::span<const std::byte> staging, RecordMover& mover);
 
 // Writes what was claimed of a frame and returns the digest of the whole payload: the rest of it,

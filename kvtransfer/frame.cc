@@ -1,26 +1,23 @@
 #include "kvtransfer/frame.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "kernels/segments.h"
-#include "kvtransfer/crc32c.h"
+#include "kernels/crc32c.h"
 
 namespace baton::kvtransfer {
 namespace {
 
 constexpr uint32_t kMagic = 0x46564B42;  // "BKVF" in memory
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr size_t kChecksumAt = 12;
 constexpr size_t kSegmentCountAt = 36;
 constexpr size_t kSequenceAt = 56;
 constexpr size_t kChecksumEnd = kChecksumAt + sizeof(uint32_t);
-constexpr size_t kDeviceAlignment = 16;  // of a payload on a device
 
 // Little-endian whatever the machine's order.
 class Writer {
@@ -73,35 +70,9 @@ void PutSegment(const Segment& segment, std::byte* to) {
   writer.Put(segment.bytes);
 }
 
-// Where the payload lies, and what guards it, as it stands in the header.
-enum class Payload : uint32_t { kChecksummed = 0, kOnDevice = kernels::kMulSum64 };
-
-// Header and table; the checksum is left open. Returns where they end.
-size_t PutHead(const FrameHeader& header, std::span<const Segment> segments, Payload payload,
-               size_t frame_bytes, std::byte* to) {
-  Writer writer(to);
-  writer.Put(kMagic);
-  writer.Put(kVersion);
-  writer.Put(static_cast<uint16_t>(header.kind));
-  writer.Put(static_cast<uint32_t>(frame_bytes));
-  writer.Put(uint32_t{0});  // checksum, filled in last
-  writer.Put(header.key.attempt.request.high);
-  writer.Put(header.key.attempt.request.low);
-  writer.Put(header.key.attempt.attempt);
-  writer.Put(static_cast<uint32_t>(segments.size()));
-  writer.Put(header.key.sender);
-  writer.Put(header.key.receiver);
-  writer.Put(header.sequence);
-  writer.Put(header.first_token);
-  writer.Put(header.tokens);
-  writer.Put(PayloadBytes(segments));
-  writer.Put(static_cast<uint32_t>(payload));
-  size_t at = kFrameHeaderBytes;
-  for (const Segment& segment : segments) {
-    PutSegment(segment, to + at);
-    at += kSegmentBytes;
-  }
-  return at;
+// What the checksum field must say: of a whole head but that field.
+uint32_t HeadChecksum(std::span<const std::byte> head) {
+  return kernels::Crc32c(head.subspan(kChecksumEnd), kernels::Crc32c(head.first(kChecksumAt)));
 }
 
 template <typename Got, typename Expected>
@@ -110,8 +81,7 @@ absl::Status Wrong(absl::string_view field, Got got, Expected expected) {
       absl::StrCat("frame field ", field, ": ", got, ", expected ", expected));
 }
 
-// `head` is at least the header of a frame of `frame_bytes`.
-absl::Status CheckEnvelope(std::span<const std::byte> head, size_t frame_bytes, uint32_t actual) {
+absl::Status CheckEnvelope(std::span<const std::byte> head, size_t frame_bytes) {
   if (head.size() < kFrameHeaderBytes) {
     return Wrong("size", head.size(), absl::StrCat("at least ", kFrameHeaderBytes));
   }
@@ -127,16 +97,11 @@ absl::Status CheckEnvelope(std::span<const std::byte> head, size_t frame_bytes, 
     return Wrong("frame_bytes", bytes, absl::StrCat(frame_bytes, " (the bytes that came)"));
   }
   const auto checksum = reader.Get<uint32_t>();
-  if (checksum != actual) {
+  if (const uint32_t actual = HeadChecksum(head); checksum != actual) {
     return Wrong("crc32c", absl::Hex(checksum, absl::kZeroPad8),
                  absl::Hex(actual, absl::kZeroPad8));
   }
   return absl::OkStatus();
-}
-
-size_t HeadBytes(size_t segments, Payload payload) {
-  return payload == Payload::kOnDevice ? DeviceHeadBytes(segments)
-                                       : kFrameHeaderBytes + segments * kSegmentBytes;
 }
 
 struct Counts {
@@ -145,7 +110,7 @@ struct Counts {
 };
 
 // Of a frame whose envelope is right: everything after the checksum field, and the kind.
-absl::Status ReadHeader(std::span<const std::byte> head, Payload payload, size_t frame_bytes,
+absl::Status ReadHeader(std::span<const std::byte> head, DigestKind digest_kind, size_t frame_bytes,
                         FrameHeader* header, Counts* counts) {
   Reader reader(head.subspan(6));
   const auto kind = reader.Get<uint16_t>();
@@ -161,7 +126,7 @@ absl::Status ReadHeader(std::span<const std::byte> head, Payload payload, size_t
   header->first_token = reader.Get<uint64_t>();
   header->tokens = reader.Get<uint64_t>();
   counts->payload_bytes = reader.Get<uint32_t>();
-  const auto payload_kind = reader.Get<uint32_t>();
+  const auto guarded_by = reader.Get<uint32_t>();
 
   if (header->kind != FrameKind::kProgress && header->kind != FrameKind::kTail) {
     return Wrong("kind", kind, "1 or 2");
@@ -169,13 +134,13 @@ absl::Status ReadHeader(std::span<const std::byte> head, Payload payload, size_t
   if (counts->segments == 0 || counts->segments > kMaxSegments) {
     return Wrong("segment_count", counts->segments, absl::StrCat("1 to ", kMaxSegments));
   }
-  if (payload_kind != static_cast<uint32_t>(payload)) {
-    return Wrong("payload", payload_kind, static_cast<uint32_t>(payload));
+  if (guarded_by != static_cast<uint32_t>(digest_kind)) {
+    return Wrong("digest_kind", guarded_by, static_cast<uint32_t>(digest_kind));
   }
-  const uint64_t expected = HeadBytes(counts->segments, payload) + counts->payload_bytes;
+  const uint64_t expected = uint64_t{HeadBytes(counts->segments)} + counts->payload_bytes;
   if (expected != frame_bytes) {
     return Wrong("frame_bytes", frame_bytes,
-                 absl::StrCat(expected, " (header, ", counts->segments, " segments, ",
+                 absl::StrCat(expected, " (head of ", counts->segments, " segments, ",
                               counts->payload_bytes, " payload bytes)"));
   }
   return absl::OkStatus();
@@ -210,21 +175,68 @@ absl::StatusOr<Segment> ReadSegment(std::span<const std::byte> entry, uint32_t n
   return segment;
 }
 
-// `head` is what of `frame` may be read, at least all before the payload; the checksum is its.
-absl::StatusOr<FrameView> Decode(std::span<const std::byte> head, std::span<const std::byte> frame,
-                                 uint32_t checksum, Payload payload_kind) {
-  absl::Status status = CheckEnvelope(head, frame.size(), checksum);
+}  // namespace
+
+size_t FrameBytes(std::span<const Segment> segments) {
+  return HeadBytes(segments.size()) + PayloadBytes(segments);
+}
+
+void EncodeHead(const FrameHeader& header, std::span<const Segment> segments, DigestKind kind,
+                uint64_t digest, std::span<std::byte> head) {
+  BATON_CHECK(!segments.empty() && segments.size() <= kMaxSegments) << segments.size();
+  BATON_CHECK(head.size() == HeadBytes(segments.size())) << head.size();
+  Writer writer(head.data());
+  writer.Put(kMagic);
+  writer.Put(kVersion);
+  writer.Put(static_cast<uint16_t>(header.kind));
+  writer.Put(static_cast<uint32_t>(FrameBytes(segments)));
+  writer.Put(uint32_t{0});  // checksum, filled in last
+  writer.Put(header.key.attempt.request.high);
+  writer.Put(header.key.attempt.request.low);
+  writer.Put(header.key.attempt.attempt);
+  writer.Put(static_cast<uint32_t>(segments.size()));
+  writer.Put(header.key.sender);
+  writer.Put(header.key.receiver);
+  writer.Put(header.sequence);
+  writer.Put(header.first_token);
+  writer.Put(header.tokens);
+  writer.Put(PayloadBytes(segments));
+  writer.Put(static_cast<uint32_t>(kind));
+  size_t at = kFrameHeaderBytes;
+  for (const Segment& segment : segments) {
+    PutSegment(segment, head.data() + at);
+    at += kSegmentBytes;
+  }
+  Writer(head.data() + at).Put(digest);
+  const std::span<std::byte> padding = head.subspan(at + sizeof(digest));
+  std::fill(padding.begin(), padding.end(), std::byte{0});
+  Writer(head.data() + kChecksumAt).Put(HeadChecksum(head));
+}
+
+uint64_t PeekSequence(std::span<const std::byte> frame) {
+  if (frame.size() < kFrameHeaderBytes) return 0;
+  return Reader(frame.subspan(kSequenceAt)).Get<uint64_t>();
+}
+
+size_t PeekSegments(std::span<const std::byte> head) {
+  if (head.size() < kFrameHeaderBytes) return 0;
+  return std::min<size_t>(Reader(head.subspan(kSegmentCountAt)).Get<uint32_t>(), kMaxSegments);
+}
+
+absl::StatusOr<FrameView> DecodeHead(std::span<const std::byte> head,
+                                     std::span<const std::byte> frame, DigestKind kind) {
+  absl::Status status = CheckEnvelope(head, frame.size());
   if (!status.ok()) return status;
   FrameView view;
   Counts counts;
-  status = ReadHeader(head, payload_kind, frame.size(), &view.header, &counts);
+  status = ReadHeader(head, kind, frame.size(), &view.header, &counts);
   if (!status.ok()) return status;
   view.parts.reserve(counts.segments);
-  // ReadHeader has shown that table and payload fill the frame exactly.
-  std::span<const std::byte> payload = frame.subspan(HeadBytes(counts.segments, payload_kind));
-  for (uint32_t i = 0; i < counts.segments; ++i) {
-    absl::StatusOr<Segment> segment =
-        ReadSegment(head.subspan(kFrameHeaderBytes + i * kSegmentBytes, kSegmentBytes), i);
+  // ReadHeader has shown that head and payload fill the frame exactly.
+  std::span<const std::byte> payload = frame.subspan(HeadBytes(counts.segments));
+  size_t at = kFrameHeaderBytes;
+  for (uint32_t i = 0; i < counts.segments; ++i, at += kSegmentBytes) {
+    absl::StatusOr<Segment> segment = ReadSegment(head.subspan(at, kSegmentBytes), i);
     if (!segment.ok()) return segment.status();
     if (segment->bytes > payload.size()) {
       return Wrong(absl::StrCat("segment[", i, "].bytes"), segment->bytes,
@@ -237,90 +249,11 @@ absl::StatusOr<FrameView> Decode(std::span<const std::byte> head, std::span<cons
     return Wrong("payload_bytes", counts.payload_bytes,
                  absl::StrCat(counts.payload_bytes - payload.size(), " (the sum over segments)"));
   }
-  return view;
-}
-
-}  // namespace
-
-size_t FrameBytes(std::span<const Segment> segments) {
-  return kFrameHeaderBytes + segments.size() * kSegmentBytes + PayloadBytes(segments);
-}
-
-size_t EncodeFrame(const FrameHeader& header, std::span<const Segment> segments,
-                   const GatherFn& gather, std::span<std::byte> buffer) {
-  const size_t bytes = FrameBytes(segments);
-  BATON_CHECK(!segments.empty() && segments.size() <= kMaxSegments) << segments.size();
-  BATON_CHECK(buffer.size() >= bytes) << buffer.size() << " for " << bytes;
-  size_t at = PutHead(header, segments, Payload::kChecksummed, bytes, buffer.data());
-  // Each part is hashed while the gather has left it in the cache.
-  uint32_t crc =
-      Crc32c(buffer.subspan(kChecksumEnd, at - kChecksumEnd), Crc32c(buffer.first(kChecksumAt)));
-  for (const Segment& segment : segments) {
-    const std::span<std::byte> payload = buffer.subspan(at, segment.bytes);
-    gather(segment.range, payload);
-    crc = Crc32c(payload, crc);
-    at += segment.bytes;
+  view.digest = Reader(head.subspan(at)).Get<uint64_t>();
+  const auto padding = head.subspan(at + sizeof(view.digest));
+  if (std::ranges::any_of(padding, [](std::byte byte) { return byte != std::byte{0}; })) {
+    return Wrong("padding", "other bytes", "zeros");
   }
-  Writer(buffer.data() + kChecksumAt).Put(crc);
-  return bytes;
-}
-
-uint64_t PeekSequence(std::span<const std::byte> frame) {
-  if (frame.size() < kFrameHeaderBytes) return 0;
-  return Reader(frame.subspan(kSequenceAt)).Get<uint64_t>();
-}
-
-uint32_t FrameChecksum(std::span<const std::byte> frame) {
-  if (frame.size() < kFrameHeaderBytes) return 0;
-  return Crc32c(frame.subspan(kChecksumEnd), Crc32c(frame.first(kChecksumAt)));
-}
-
-uint32_t CopyFrame(std::span<const std::byte> frame, std::byte* to) {
-  const size_t head = std::min(frame.size(), kChecksumEnd);
-  std::memcpy(to, frame.data(), head);
-  if (frame.size() < kFrameHeaderBytes) {
-    std::memcpy(to + head, frame.data() + head, frame.size() - head);
-    return 0;
-  }
-  // Of the copied bytes: those of `frame` may change meanwhile.
-  return Crc32cCopy(frame.subspan(kChecksumEnd), to + kChecksumEnd, Crc32c({to, kChecksumAt}));
-}
-
-absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame, uint32_t checksum) {
-  return Decode(frame, frame, checksum, Payload::kChecksummed);
-}
-
-size_t DeviceHeadBytes(size_t segments) {
-  const size_t bytes = kFrameHeaderBytes + segments * kSegmentBytes + sizeof(uint64_t);
-  return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
-}
-
-size_t DeviceFrameBytes(std::span<const Segment> segments) {
-  return DeviceHeadBytes(segments.size()) + PayloadBytes(segments);
-}
-
-void EncodeDeviceHead(const FrameHeader& header, std::span<const Segment> segments, uint64_t digest,
-                      std::span<std::byte> head) {
-  BATON_CHECK(!segments.empty() && segments.size() <= kMaxSegments) << segments.size();
-  BATON_CHECK(head.size() == DeviceHeadBytes(segments.size())) << head.size();
-  std::fill(head.begin(), head.end(), std::byte{0});
-  const size_t at =
-      PutHead(header, segments, Payload::kOnDevice, DeviceFrameBytes(segments), head.data());
-  Writer(head.data() + at).Put(digest);
-  Writer(head.data() + kChecksumAt).Put(FrameChecksum(head));
-}
-
-size_t PeekSegments(std::span<const std::byte> head) {
-  if (head.size() < kFrameHeaderBytes) return 0;
-  return std::min<size_t>(Reader(head.subspan(kSegmentCountAt)).Get<uint32_t>(), kMaxSegments);
-}
-
-absl::StatusOr<FrameView> DecodeDeviceHead(std::span<const std::byte> head,
-                                           std::span<const std::byte> frame) {
-  absl::StatusOr<FrameView> view = Decode(head, frame, FrameChecksum(head), Payload::kOnDevice);
-  if (!view.ok()) return view;
-  const size_t at = kFrameHeaderBytes + view->parts.size() * kSegmentBytes;
-  view->digest = Reader(head.subspan(at)).Get<uint64_t>();
   return view;
 }
 

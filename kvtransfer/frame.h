@@ -2,15 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/cache_layout.h"
+#include "kernels/segments.h"
 #include "kvtransfer/handoff_key.h"
 
-// Frames: what travels from sender to receiver, byte by byte in WIRE.md.
+// Frames: what travels from sender to receiver, byte by byte in WIRE.md. A frame is a head and a
+// payload. The head is verified when it is parsed; the payload is verified by the copy that writes
+// it, against the digest in the head: host_frame.h and device_frame.h put both together.
 
 namespace baton::kvtransfer {
 
@@ -18,6 +20,20 @@ inline constexpr size_t kFrameHeaderBytes = 88;
 inline constexpr size_t kSegmentBytes = 24;  // one entry of the segment table
 // Limits what a hostile count can make a decoder allocate.
 inline constexpr size_t kMaxSegments = 4096;
+inline constexpr size_t kPayloadAlignment = 16;
+
+// All of a frame of so many segments before its payload: header, table, digest of the payload. At
+// most kSegmentBytes more for one segment more.
+constexpr size_t HeadBytes(size_t segments) {
+  const size_t bytes = kFrameHeaderBytes + segments * kSegmentBytes + sizeof(uint64_t);
+  return (bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
+}
+
+// What guards a payload, as it stands in the header.
+enum class DigestKind : uint32_t {
+  kMulSum64 = kernels::kMulSum64,  // on a device
+  kCrc32c = 2,                     // in main memory
+};
 
 enum class FrameKind : uint16_t {
   kProgress = 1,  // the prompt is still being computed: append-only records alone
@@ -46,52 +62,28 @@ struct FrameView {
   };
   FrameHeader header;
   std::vector<Part> parts;
-  uint64_t digest = 0;  // kMulSum64 of a payload on a device
+  uint64_t digest = 0;  // that the payload must have
 };
 
 // Size of a frame of these segments.
 size_t FrameBytes(std::span<const Segment> segments);
 
-using GatherFn = std::function<void(const RecordRange& range, std::span<std::byte> bytes)>;
-
-// Writes a frame to the front of `buffer`, which holds at least FrameBytes(segments); each
-// segment's payload is gathered straight to its place. Returns FrameBytes(segments).
-size_t EncodeFrame(const FrameHeader& header, std::span<const Segment> segments,
-                   const GatherFn& gather, std::span<std::byte> buffer);
+// Writes the head of a frame to `head`, which has HeadBytes(segments.size()) bytes.
+void EncodeHead(const FrameHeader& header, std::span<const Segment> segments, DigestKind kind,
+                uint64_t digest, std::span<std::byte> head);
 
 // The sequence field of bytes that may be anything, unverified; 0 when they are too few. Lets both
 // ends of a connection check that they speak of the same frame.
 uint64_t PeekSequence(std::span<const std::byte> frame);
-
-// What the checksum field of a frame must say: of all its bytes but that field. 0 when they are too
-// few for a header.
-uint32_t FrameChecksum(std::span<const std::byte> frame);
-// The same while the frame is copied to `to`.
-uint32_t CopyFrame(std::span<const std::byte> frame, std::byte* to);
-
-// Parses and verifies bytes that may be anything, of which FrameChecksum is `checksum`. DATA_LOSS
-// naming the first field that is wrong (with what it is and what it should be). The view refers to
-// `frame`. Ranges are non-empty and within int64; whether they belong to an attempt is the
-// receiver's question.
-absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame, uint32_t checksum);
-inline absl::StatusOr<FrameView> DecodeFrame(std::span<const std::byte> frame) {
-  return DecodeFrame(frame, FrameChecksum(frame));
-}
-
-// Frames whose payload lies on a device: all before it, the head, is apart. device_frame.h puts
-// both together.
-
-size_t DeviceHeadBytes(size_t segments);  // a multiple of 16
-size_t DeviceFrameBytes(std::span<const Segment> segments);
-// How much more a device frame may take than a frame of the same segments.
-inline constexpr size_t kDeviceHeadExtra = 24;
-// `head` has DeviceHeadBytes(segments.size()) bytes.
-void EncodeDeviceHead(const FrameHeader& header, std::span<const Segment> segments, uint64_t digest,
-                      std::span<std::byte> head);
 // The number of segments of bytes that may be anything, at most kMaxSegments, unverified.
 size_t PeekSegments(std::span<const std::byte> head);
-// As DecodeFrame; parts refer to `frame`, which begins with a copy of `head` and is not touched.
-absl::StatusOr<FrameView> DecodeDeviceHead(std::span<const std::byte> head,
-                                           std::span<const std::byte> frame);
+
+// Parses and verifies what may be anything, of a frame whose payload has a digest of `kind`: `head`
+// is a copy of its first HeadBytes(PeekSegments(frame)) bytes, or of all if it has fewer. DATA_LOSS
+// naming the first field that is wrong (with what it is and what it should be). Parts refer to
+// `frame`, which is not touched. Ranges are non-empty and within int64; whether they belong to an
+// attempt is the receiver's question.
+absl::StatusOr<FrameView> DecodeHead(std::span<const std::byte> head,
+                                     std::span<const std::byte> frame, DigestKind kind);
 
 }  // namespace baton::kvtransfer

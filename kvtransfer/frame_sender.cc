@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "kvtransfer/device_frame.h"
+#include "kvtransfer/host_frame.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -24,8 +25,6 @@ FrameSender::FrameSender(const SenderOptions& options, std::unique_ptr<Transport
       transport_(std::move(transport)),
       frame_bytes_(std::min(options.frame_bytes, transport_->capabilities().max_frame_bytes)),
       peer_frames_(std::min(options.peer_frames, transport_->capabilities().max_frames_in_flight)),
-      payload_limit_(transport_->capabilities().mover == nullptr ? frame_bytes_
-                                                                 : frame_bytes_ - kDeviceHeadExtra),
       buffers_(transport_.get(), frame_bytes_, static_cast<size_t>(options.peer_frames)) {
   BATON_CHECK(options.send_tokens > 0 && options.attempt_frames > 0 && options.resends >= 0);
   BATON_CHECK(peer_frames_ > 0) << options.peer_frames;
@@ -46,7 +45,7 @@ absl::Status FrameSender::Open(OutboundSpec spec) {
                                                    spec.held.entries, " tokens and the state of ",
                                                    spec.held.state));
   }
-  if (absl::Status status = SendPlan::CheckLayout(spec.layout, payload_limit_); !status.ok()) {
+  if (absl::Status status = SendPlan::CheckLayout(spec.layout, frame_bytes_); !status.ok()) {
     return status;
   }
   SendPlan plan(spec.layout, spec.held, options_.send_tokens);
@@ -287,7 +286,7 @@ bool FrameSender::PlanNext(Draft* draft) {
     return true;
   }
   draft->sequence = next_sequence_++;
-  FramePlan plan = outbound.plan.NextFrame(payload_limit_);
+  FramePlan plan = outbound.plan.NextFrame(frame_bytes_);
   draft->header = {.kind = plan.kind,
                    .key = outbound.spec.key,
                    .sequence = draft->sequence,
@@ -320,12 +319,7 @@ absl::Status FrameSender::Gather(Draft& draft) {
   const size_t bytes =
       mover != nullptr
           ? EncodeDeviceFrame(draft.header, draft.segments, records, *mover, buffer->bytes())
-          : EncodeFrame(
-                draft.header, draft.segments,
-                [&records](const RecordRange& range, std::span<std::byte> to) {
-                  records.Gather(range, to);
-                },
-                buffer->bytes());
+          : EncodeFrame(draft.header, draft.segments, records, buffer->bytes());
   uint64_t payload = 0;
   for (const Segment& segment : draft.segments) payload += segment.bytes;
   frames_[draft.sequence] =

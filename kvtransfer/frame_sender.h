@@ -109,7 +109,6 @@ class FrameSender : public Sender {
   const std::unique_ptr<Transport> transport_;
   const size_t frame_bytes_;
   const int peer_frames_;
-  const size_t payload_limit_;  // what SendPlan may fill: a device frame's head takes more
 
   // Transfer thread only.
   FrameBuffers buffers_;

@@ -12,9 +12,9 @@
 namespace baton::kvtransfer {
 namespace {
 
-// What a prefill worker sends depends on what Open and Grant say. 2: Grant.state_tokens. 3:
-// Finished.first_token_logprobs.
-constexpr int kProtocolVersion = 3;
+// What a prefill worker sends depends on what Open and Grant say, and frames have a layout.
+// 2: Grant.state_tokens. 3: Finished.first_token_logprobs. 4: frames of version 2.
+constexpr int kProtocolVersion = 4;
 
 // Of fields one after another. The number goes over the wire, so it must not depend on process or
 // build: integers are little-endian, and a text follows its length.

@@ -9,10 +9,23 @@
 #include "common/base/check.h"
 #include "common/mutex.h"
 #include "kvtransfer/device_frame.h"
+#include "kvtransfer/host_frame.h"
 #include "kvtransfer/landing.h"
 
 namespace baton::kvtransfer {
 namespace {
+
+size_t Bytes(std::span<const Landing::Write> writes) {
+  size_t bytes = 0;
+  for (const Landing::Write& write : writes) bytes += write.bytes.size();
+  return bytes;
+}
+
+size_t PayloadBytes(const FrameView& frame) {
+  size_t bytes = 0;
+  for (const FrameView::Part& part : frame.parts) bytes += part.payload.size();
+  return bytes;
+}
 
 class FrameReceiver final : public Receiver {
  public:
@@ -21,8 +34,7 @@ class FrameReceiver final : public Receiver {
 
   absl::Status Expect(LandingSpec spec) override;
   void Abort(const AttemptId& attempt, absl::Status why) override;
-  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
-                       std::string* detail) override;
+  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) override;
   FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
                              std::string* detail) override;
   int64_t received_bytes(const AttemptId& attempt) const override;
@@ -42,10 +54,10 @@ class FrameReceiver final : public Receiver {
     absl::Status end;
   };
 
-  // Writes what was claimed of a frame; false when the payload is corrupt.
-  using Write = std::function<bool(const FrameView& frame, std::span<const Landing::Write> writes,
-                                   SequenceRecords& records)>;
-  FrameVerdict Process(const absl::StatusOr<FrameView>& view, const Write& write,
+  // Writes what was claimed of a frame; returns the digest of its payload.
+  using Scatter = std::function<uint64_t(
+      const FrameView& frame, std::span<const Landing::Write> writes, SequenceRecords& records)>;
+  FrameVerdict Process(const absl::StatusOr<FrameView>& view, const Scatter& scatter,
                        std::string* detail);
   // The attempt that the frame may be written to, entered as a writer, and what to write.
   FrameVerdict Enter(const FrameView& frame, Open** open, std::vector<Landing::Write>* writes,
@@ -102,26 +114,20 @@ void FrameReceiver::Abort(const AttemptId& attempt, absl::Status why) {
   EndIfQuiet(it->second.get());
 }
 
-FrameVerdict FrameReceiver::OnFrame(std::span<const std::byte> frame, uint32_t checksum,
-                                    std::string* detail) {
-  const auto scatter = [](const FrameView&, std::span<const Landing::Write> writes,
-                          SequenceRecords& records) {
-    for (const Landing::Write& write : writes) records.Scatter(write.range, write.bytes);
-    return true;
-  };
-  return Process(DecodeFrame(frame, checksum), scatter, detail);
+FrameVerdict FrameReceiver::OnFrame(std::span<const std::byte> frame, std::string* detail) {
+  return Process(DecodeFrame(frame), ScatterFrame, detail);
 }
 
 FrameVerdict FrameReceiver::OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
                                           std::string* detail) {
   const auto scatter = [&mover](const FrameView& frame, std::span<const Landing::Write> writes,
                                 SequenceRecords& records) {
-    return ScatterDeviceFrame(frame, writes, records, mover) == frame.digest;
+    return ScatterDeviceFrame(frame, writes, records, mover);
   };
   return Process(DecodeDeviceFrame(staging, mover), scatter, detail);
 }
 
-FrameVerdict FrameReceiver::Process(const absl::StatusOr<FrameView>& view, const Write& write,
+FrameVerdict FrameReceiver::Process(const absl::StatusOr<FrameView>& view, const Scatter& scatter,
                                     std::string* detail) {
   detail->clear();
   FrameVerdict verdict = FrameVerdict::kCorrupt;
@@ -133,7 +139,8 @@ FrameVerdict FrameReceiver::Process(const absl::StatusOr<FrameView>& view, const
     *detail = std::string(view.status().message());
   }
   if (open != nullptr) {
-    const bool intact = writes.empty() || write(*view, writes, *open->spec.records);
+    const bool intact =
+        writes.empty() || scatter(*view, writes, *open->spec.records) == view->digest;
     verdict = Leave(open, writes, intact, detail);
   }
   MutexLock lock(mutex_);
@@ -162,6 +169,13 @@ FrameVerdict FrameReceiver::Enter(const FrameView& frame, Open** open,
     return FrameVerdict::kRejected;
   }
   *writes = found->landing.Claim(frame);
+  if (found->writers > 0 && Bytes(*writes) < PayloadBytes(frame)) {
+    // What is missing from the claim may be in the hands of a writer that turns out corrupt.
+    found->landing.GiveBack(*writes);
+    writes->clear();
+    *detail = "records of it are just being written from another frame";
+    return FrameVerdict::kCorrupt;
+  }
   if (writes->empty()) ++stats_.duplicate_frames;
   ++found->writers;
   *open = found;
@@ -172,10 +186,8 @@ FrameVerdict FrameReceiver::Leave(Open* open, std::span<const Landing::Write> wr
                                   std::string* detail) {
   MutexLock lock(mutex_);
   if (intact) {
-    for (const Landing::Write& write : writes) {
-      open->received_bytes += static_cast<int64_t>(write.bytes.size());
-      stats_.payload_bytes += write.bytes.size();
-    }
+    open->received_bytes += static_cast<int64_t>(Bytes(writes));
+    stats_.payload_bytes += Bytes(writes);
   } else {
     open->landing.GiveBack(writes);
   }

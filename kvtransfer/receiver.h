@@ -10,7 +10,6 @@
 #include "common/cache_layout.h"
 #include "common/ids.h"
 #include "kvtransfer/executor.h"
-#include "kvtransfer/frame.h"
 #include "kvtransfer/handoff_key.h"
 #include "kvtransfer/handoff_records.h"
 #include "kvtransfer/record_mover.h"
@@ -19,6 +18,10 @@
 // Role: the decode side of hand-offs: verifies every frame, writes reserved records, says when all
 // of them are there.
 // Why: a late, duplicate or foreign frame must change nothing.
+// Invariant: a payload is verified by the copy that writes it, so wrong bytes may stand in records
+// of the grant. Until on_end has come with OK those are not there: a corrupt frame's are missing
+// again, no frame is accepted for records that another is still writing, and whoever owns them
+// neither reads them nor passes them on.
 // Threading: all calls thread-safe. Frames are verified and written on the thread that calls
 // OnFrame, which every transport makes a transfer thread, never the engine's. Callbacks run on the
 // executor, no lock held.
@@ -27,7 +30,7 @@ namespace baton::kvtransfer {
 
 struct LandingSpec {
   HandoffKey key;
-  SequenceRecords* records = nullptr;  // writable until on_end has been called
+  SequenceRecords* records = nullptr;  // writable, and garbage, until on_end has been called
   CacheLayout layout;
   Held held = {};      // there already
   int64_t tokens = 0;  // of the prompt: the records expected are those of HandoffRecords
@@ -57,15 +60,11 @@ class Receiver {
   // Unknown attempts: no effect.
   virtual void Abort(const AttemptId& attempt, absl::Status why) = 0;
 
-  // For transports: one frame as it came, and its FrameChecksum. Blocks while it is verified and
-  // written. `detail` says what is wrong with a frame that is not accepted.
-  virtual FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
-                               std::string* detail) = 0;
-  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) {
-    return OnFrame(frame, FrameChecksum(frame), detail);
-  }
-  // The same for a frame in staging memory (device_frame.h). Its payload is verified by the copy
-  // that writes it; records that turn out corrupt are missing again.
+  // For transports: one frame as it came (host_frame.h), in memory that its sender may still
+  // change. Blocks while it is written and verified. `detail` says what is wrong with a frame that
+  // is not accepted.
+  virtual FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) = 0;
+  // The same for a frame in staging memory (device_frame.h).
   virtual FrameVerdict OnDeviceFrame(std::span<const std::byte> staging, RecordMover& mover,
                                      std::string* detail) = 0;
 

@@ -18,7 +18,7 @@ SendPlan::SendPlan(CacheLayout layout, const Held& held, int64_t send_tokens)
 
 absl::Status SendPlan::CheckLayout(const CacheLayout& layout, size_t frame_bytes) {
   for (const StreamLayout& stream : layout.streams) {
-    const size_t needed = kFrameHeaderBytes + kSegmentBytes + stream.record_bytes;
+    const size_t needed = HeadBytes(1) + stream.record_bytes;
     if (stream.record_bytes == 0 || needed > frame_bytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("layout of ", std::string(CacheStreamName(stream.stream)), ": a record of ",
@@ -69,7 +69,7 @@ FramePlan SendPlan::NextFrame(size_t frame_bytes) {
   FramePlan plan;
   plan.kind = finished_ ? FrameKind::kTail : FrameKind::kProgress;
   plan.tokens = tokens_;
-  size_t left = frame_bytes - kFrameHeaderBytes;
+  size_t left = frame_bytes - (HeadBytes(1) - kSegmentBytes);
   while (!ready_.empty() && plan.segments.size() < kMaxSegments && left > kSegmentBytes) {
     RecordRange& range = ready_.front();
     const StreamLayout& stream = *layout_.Find(range.stream);

@@ -29,7 +29,7 @@ namespace baton::kvtransfer {
 enum class FrameVerdict : uint8_t {
   kAccepted,  // verified and written (or already there)
   kStale,     // attempt or incarnation is not, or no longer, expected: dropped
-  kCorrupt,   // checksum or structure: send it again
+  kCorrupt,   // checksum or structure, or too early: send it again
   kRejected,  // well-formed but not part of the grant: the attempt fails
 };
 inline constexpr int kFrameVerdictCount = 4;

@@ -1,7 +1,6 @@
 #include "engine/cache/record_map.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/base/check.h"
 #include "kernels/cache_entry.h"
@@ -99,27 +98,34 @@ std::vector<RecordRun> RecordMap::Runs(const RecordRange& range, size_t bytes) c
   return IsPaged(range.stream) ? PageRuns(range, record_bytes) : RingRuns(range, record_bytes);
 }
 
+std::vector<RecordPiece> RecordMap::Pieces(const RecordRange& range, size_t bytes) const {
+  const std::vector<RecordRun> runs = Runs(range, bytes);
+  std::vector<RecordPiece> pieces;
+  for (auto run = runs.begin(); run != runs.end();) {
+    if (run->bytes == run->record_bytes && run->bytes == run->stride) {
+      pieces.push_back({run->cache, run->bytes * run->count});
+      ++run;
+      continue;
+    }
+    const auto parts_end = std::find_if(run, runs.end(), [&](const RecordRun& other) {
+      return other.buffer >= run->buffer + run->record_bytes;
+    });
+    for (int64_t i = 0; i < run->count; ++i) {
+      for (auto part = run; part != parts_end; ++part) {
+        pieces.push_back({part->cache + i * part->stride, part->bytes});
+      }
+    }
+    run = parts_end;
+  }
+  return pieces;
+}
+
 void RecordMap::AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const {
   const StreamLayout* stream = layout_.Find(range.stream);
   const size_t record_bytes = stream == nullptr ? 0 : stream->record_bytes;
-  std::vector<std::pair<int64_t, RecordPiece>> placed;  // by offset in the buffer
-  for (const RecordRun& run :
-       Runs(range, static_cast<size_t>(range.indices.size()) * record_bytes)) {
-    if (run.bytes == run.record_bytes && run.bytes == run.stride) {
-      placed.push_back({run.buffer, {run.cache, run.bytes * run.count}});
-      continue;
-    }
-    for (int64_t i = 0; i < run.count; ++i) {
-      placed.push_back(
-          {run.buffer + i * run.record_bytes, {run.cache + i * run.stride, run.bytes}});
-    }
-  }
-  // Parts of one record are in different runs.
-  const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
-  if (!std::is_sorted(placed.begin(), placed.end(), earlier)) {
-    std::sort(placed.begin(), placed.end(), earlier);
-  }
-  for (const auto& [offset, piece] : placed) pieces->push_back(piece);
+  const std::vector<RecordPiece> more =
+      Pieces(range, static_cast<size_t>(range.indices.size()) * record_bytes);
+  pieces->insert(pieces->end(), more.begin(), more.end());
 }
 
 std::vector<RecordRun> RecordMap::PageRuns(const RecordRange& range, int64_t record_bytes) const {

@@ -30,10 +30,12 @@ class RecordMap {
   RecordMap(const CacheStorage& storage, const PageList& pages, int slot)
       : storage_(storage), layout_(storage.geometry().layout()), pages_(pages), slot_(slot) {}
 
-  // Runs that cover the range; fatal unless `bytes` is the size of its records and their places
-  // have been reserved.
+  // Runs that cover the range, by record; parts of the same records follow each other. Fatal unless
+  // `bytes` is the size of the records and their places have been reserved.
   std::vector<RecordRun> Runs(const RecordRange& range, size_t bytes) const;
-  // The same memory in the order of the buffer, as SequenceRecords::AppendPieces says.
+  // The same memory in the order of the buffer.
+  std::vector<RecordPiece> Pieces(const RecordRange& range, size_t bytes) const;
+  // As SequenceRecords::AppendPieces says.
   void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const;
 
  private:

@@ -1,25 +1,29 @@
 #include "engine/cache/sequence_records.h"
 
-#include <cstring>
+#include "kernels/crc32c.h"
 
 namespace baton::engine {
 
-void StoredRecords::Gather(const RecordRange& range, std::span<std::byte> bytes) const {
-  for (const RecordRun& run : map_.Runs(range, bytes.size())) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      std::memcpy(bytes.data() + run.buffer + i * run.record_bytes, run.cache + i * run.stride,
-                  static_cast<size_t>(run.bytes));
-    }
+uint32_t StoredRecords::DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                                 uint32_t crc) const {
+  std::byte* to = bytes.data();
+  for (const RecordPiece& piece : map_.Pieces(range, bytes.size())) {
+    const auto from = std::span(piece.data, static_cast<size_t>(piece.bytes));
+    crc = kernels::Crc32cCopy(from, to, crc, kernels::Stores::kCached);
+    to += piece.bytes;
   }
+  return crc;
 }
 
-void StoredRecords::Scatter(const RecordRange& range, std::span<const std::byte> bytes) {
-  for (const RecordRun& run : map_.Runs(range, bytes.size())) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      std::memcpy(run.cache + i * run.stride, bytes.data() + run.buffer + i * run.record_bytes,
-                  static_cast<size_t>(run.bytes));
-    }
+uint32_t StoredRecords::DoScatter(const RecordRange& range, std::span<const std::byte> bytes,
+                                  uint32_t crc) {
+  // What lands is read when its sequence runs, by when much else has been.
+  for (const RecordPiece& piece : map_.Pieces(range, bytes.size())) {
+    const auto size = static_cast<size_t>(piece.bytes);
+    crc = kernels::Crc32cCopy(bytes.first(size), piece.data, crc, kernels::Stores::kStreaming);
+    bytes = bytes.subspan(size);
   }
+  return crc;
 }
 
 }  // namespace baton::engine

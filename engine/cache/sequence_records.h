@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,13 +20,16 @@ class StoredRecords final : public SequenceRecords {
   StoredRecords(const CacheStorage& storage, const PageList& pages, int slot)
       : map_(storage, pages, slot) {}
 
-  void Gather(const RecordRange& range, std::span<std::byte> bytes) const override;
-  void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override;
   void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
     map_.AppendPieces(range, pieces);
   }
 
  private:
+  uint32_t DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                    uint32_t crc) const override;
+  uint32_t DoScatter(const RecordRange& range, std::span<const std::byte> bytes,
+                     uint32_t crc) override;
+
   const RecordMap map_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -19,13 +20,16 @@ class DeviceRecords final : public SequenceRecords {
   DeviceRecords(const CacheStorage& storage, const PageList& pages, int slot, TransferLane& lane)
       : map_(storage, pages, slot), lane_(lane) {}
 
-  void Gather(const RecordRange& range, std::span<std::byte> bytes) const override;
-  void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override;
   void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
     map_.AppendPieces(range, pieces);
   }
 
  private:
+  uint32_t DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                    uint32_t crc) const override;
+  uint32_t DoScatter(const RecordRange& range, std::span<const std::byte> bytes,
+                     uint32_t crc) override;
+
   const RecordMap map_;
   TransferLane& lane_;
 };

@@ -1,9 +1,9 @@
 #include "engine/cuda/transfer_lane.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/base/check.h"
+#include "kernels/crc32c.h"
 
 namespace baton::engine::cuda {
 
@@ -34,28 +34,34 @@ void TransferLane::Copy(const std::vector<RecordRun>& runs, int64_t begin, int64
   }
 }
 
-void TransferLane::ToHost(const std::vector<RecordRun>& runs, std::span<std::byte> bytes) {
-  if (runs.empty()) return;
+uint32_t TransferLane::ToHost(const std::vector<RecordRun>& runs, std::span<std::byte> bytes,
+                              uint32_t crc) {
+  if (runs.empty()) return crc;
   const int64_t piece = Piece(runs);
   MutexLock lock(mutex_);
   for (int64_t begin = 0; begin < std::ssize(bytes); begin += piece) {
     const int64_t end = std::min<int64_t>(begin + piece, std::ssize(bytes));
     Copy(runs, begin, end, Direction::kFromCache);
     stream_.Synchronize();
-    std::memcpy(bytes.data() + begin, staging_.data(), static_cast<size_t>(end - begin));
+    crc = kernels::Crc32cCopy({staging_.data(), static_cast<size_t>(end - begin)},
+                              bytes.data() + begin, crc, kernels::Stores::kCached);
   }
+  return crc;
 }
 
-void TransferLane::ToDevice(const std::vector<RecordRun>& runs, std::span<const std::byte> bytes) {
-  if (runs.empty()) return;
+uint32_t TransferLane::ToDevice(const std::vector<RecordRun>& runs,
+                                std::span<const std::byte> bytes, uint32_t crc) {
+  if (runs.empty()) return crc;
   const int64_t piece = Piece(runs);
   MutexLock lock(mutex_);
   for (int64_t begin = 0; begin < std::ssize(bytes); begin += piece) {
     const int64_t end = std::min<int64_t>(begin + piece, std::ssize(bytes));
-    std::memcpy(staging_.data(), bytes.data() + begin, static_cast<size_t>(end - begin));
+    crc = kernels::Crc32cCopy(bytes.subspan(begin, end - begin), staging_.data(), crc,
+                              kernels::Stores::kStreaming);
     Copy(runs, begin, end, Direction::kToCache);
     stream_.Synchronize();
   }
+  return crc;
 }
 
 }  // namespace baton::engine::cuda

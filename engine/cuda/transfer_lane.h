@@ -22,8 +22,10 @@ class TransferLane {
 
   explicit TransferLane(kernels::PinnedBuffer staging) : staging_(std::move(staging)) {}
 
-  void ToHost(const std::vector<RecordRun>& runs, std::span<std::byte> bytes);
-  void ToDevice(const std::vector<RecordRun>& runs, std::span<const std::byte> bytes);
+  // Both return the CRC-32C of the bytes, appended to `crc`, as SequenceRecords says.
+  uint32_t ToHost(const std::vector<RecordRun>& runs, std::span<std::byte> bytes, uint32_t crc);
+  uint32_t ToDevice(const std::vector<RecordRun>& runs, std::span<const std::byte> bytes,
+                    uint32_t crc);
 
  private:
   // Records of all runs whose parts lie in [begin, end) of the buffer, between the cache and the

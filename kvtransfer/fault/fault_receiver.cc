@@ -25,10 +25,9 @@ class FaultReceiver final : public Receiver {
   }
   ReceiverStats stats() const override { return inner_->stats(); }
 
-  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t checksum,
-                       std::string* detail) override {
+  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string* detail) override {
     return Disturbed(
-        frame, detail, [&] { return inner_->OnFrame(frame, checksum, detail); },
+        frame, detail, [&] { return inner_->OnFrame(frame, detail); },
         [&](uint64_t bit) {
           std::vector<std::byte> copy(frame.begin(), frame.end());
           copy[bit / 8] ^= std::byte{1} << (bit % 8);

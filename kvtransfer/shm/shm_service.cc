@@ -16,8 +16,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "kvtransfer/crc32c.h"
-#include "kvtransfer/frame.h"
 #include "kvtransfer/shm/arena.h"
 #include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/shm/wire.h"
@@ -61,8 +59,7 @@ struct ShmService::Impl {
   Receiver* const receiver;
   const shm::Fd listener;
   const shm::Fd wake;
-  std::vector<std::byte> frame = std::vector<std::byte>(shm::kMaxFrameBytes);  // thread only
-  std::vector<Connection> connections;                                         // thread only
+  std::vector<Connection> connections;  // thread only
   std::atomic<size_t> connection_count = 0;
   std::atomic<bool> stopping = false;
   std::thread thread;
@@ -126,18 +123,17 @@ absl::Status ShmService::Impl::OnHello(Connection& connection, const shm::Hello&
   return shm::Send(connection.socket, std::as_bytes(std::span(&welcome, 1)));
 }
 
-// [PD-8] Decode: the copy is what is verified and written: the sender may change its own.
+// [PD-8] Decode: records go from the sender's memory to the cache, verified on the way.
 absl::Status ShmService::Impl::OnPosted(Connection& connection, const shm::Posted& posted) {
   const std::span<const std::byte> arena = connection.arena.bytes();
-  if (posted.kind != shm::Kind::kPosted || posted.bytes > frame.size() ||
+  if (posted.kind != shm::Kind::kPosted || posted.bytes > shm::kMaxFrameBytes ||
       posted.offset > arena.size() || posted.bytes > arena.size() - posted.offset) {
     return absl::InvalidArgumentError(absl::StrCat("a frame of ", posted.bytes, " bytes at ",
                                                    posted.offset, " lies outside of the arena"));
   }
-  const std::span<std::byte> copy = std::span(frame).first(posted.bytes);
-  const uint32_t checksum = CopyFrame(arena.subspan(posted.offset, posted.bytes), copy.data());
   std::string detail;
-  const FrameVerdict verdict = receiver->OnFrame(copy, checksum, &detail);
+  const FrameVerdict verdict =
+      receiver->OnFrame(arena.subspan(posted.offset, posted.bytes), &detail);
   const shm::Answer answer{.verdict = static_cast<uint32_t>(verdict), .post = posted.post};
   std::array<std::byte, sizeof(answer) + shm::kMaxDetailBytes> message;
   std::memcpy(message.data(), &answer, sizeof(answer));

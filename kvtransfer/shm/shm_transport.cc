@@ -26,7 +26,7 @@ namespace baton::kvtransfer {
 namespace {
 
 // 128 MiB, of which only what is in use takes memory.
-constexpr size_t kSlots = 512;
+constexpr size_t kSlots = 256;
 constexpr std::chrono::milliseconds kProbeTimeout{250};
 
 template <typename Message>

@@ -13,7 +13,7 @@
 //   sender                        receiver
 //   Hello + arena's descriptor -> maps the arena, reads the nonce that lies at its start
 //                              <- Welcome with that nonce
-//   Posted                     -> copies the frame out of the arena, verifies, writes
+//   Posted                     -> copies the records out of the arena, verifies them on the way
 //                              <- Answer, in the same order, then the text of its detail
 //
 // Neither waits for the other: Posted may follow Hello at once. A message of another size, kind or
@@ -24,8 +24,8 @@ namespace baton::kvtransfer::shm {
 inline constexpr uint32_t kVersion = 1;
 // The arena's first page holds the nonce and nothing else.
 inline constexpr size_t kHeaderBytes = 4096;
-// Small enough that a frame stays in the cache of the core that copies it.
-inline constexpr size_t kMaxFrameBytes = size_t{256} << 10;
+// Small enough that the frames in flight stay in the cache that both cores share.
+inline constexpr size_t kMaxFrameBytes = size_t{512} << 10;
 // Frames of one connection that may wait for an answer; their Posted fit any socket buffer.
 inline constexpr int kCredit = 32;
 inline constexpr size_t kMaxDetailBytes = 512;

@@ -24,7 +24,7 @@
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
-#include "kvtransfer/crc32c.h"
+#include "kernels/crc32c.h"
 #include "kvtransfer/grpc/transfer_client.h"
 #include "kvtransfer/grpc/transfer_service.h"
 #include "kvtransfer/loopback/loopback.h"
@@ -98,10 +98,12 @@ void Sizes(benchmark::internal::Benchmark* benchmark) {
 
 void BM_Crc32c(benchmark::State& state) {
   const std::vector<std::byte> bytes(2 * kMiB, std::byte{7});
-  const auto crc = state.range(0) != 0 ? Crc32c : Crc32cTable;
+  const auto crc = state.range(0) != 0 ? kernels::Crc32c : kernels::Crc32cTable;
   for (auto _ : state) benchmark::DoNotOptimize(crc(bytes, 0));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(bytes.size()));
-  state.SetLabel(state.range(0) == 0 ? "table" : HasHardwareCrc32c() ? "hardware" : "no hardware");
+  state.SetLabel(state.range(0) == 0            ? "table"
+                 : kernels::HasHardwareCrc32c() ? "hardware"
+                                                : "no hardware");
 }
 BENCHMARK(BM_Crc32c)->Arg(0)->Arg(1);
 
@@ -224,14 +226,17 @@ class FlatRecords final : public SequenceRecords {
     BATON_CHECK(bytes == memory.size()) << bytes << ", " << memory.size();
   }
 
-  void Gather(const RecordRange& range, std::span<std::byte> bytes) const override {
-    std::memcpy(bytes.data(), memory_.data() + Offset(range), bytes.size());
-  }
-  void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override {
-    std::memcpy(memory_.data() + Offset(range), bytes.data(), bytes.size());
-  }
-
  private:
+  uint32_t DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                    uint32_t crc) const override {
+    return kernels::Crc32cCopy(memory_.subspan(Offset(range), bytes.size()), bytes.data(), crc,
+                               kernels::Stores::kCached);
+  }
+  uint32_t DoScatter(const RecordRange& range, std::span<const std::byte> bytes,
+                     uint32_t crc) override {
+    return kernels::Crc32cCopy(bytes, memory_.data() + Offset(range), crc,
+                               kernels::Stores::kStreaming);
+  }
   struct Area {
     size_t offset = 0;
     size_t record_bytes = 0;

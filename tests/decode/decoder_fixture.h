@@ -95,7 +95,7 @@ class FakeReceiver final : public kvtransfer::Receiver {
     aborted_ = true;
     why_ = std::move(why);
   }
-  kvtransfer::FrameVerdict OnFrame(std::span<const std::byte>, uint32_t, std::string*) override {
+  kvtransfer::FrameVerdict OnFrame(std::span<const std::byte>, std::string*) override {
     return kvtransfer::FrameVerdict::kStale;
   }
   kvtransfer::FrameVerdict OnDeviceFrame(std::span<const std::byte>, kvtransfer::RecordMover&,

@@ -28,7 +28,7 @@ class RecordingReceiver final : public Receiver {
  public:
   absl::Status Expect(LandingSpec) override { return absl::OkStatus(); }
   void Abort(const AttemptId&, absl::Status) override {}
-  FrameVerdict OnFrame(std::span<const std::byte> frame, uint32_t, std::string*) override {
+  FrameVerdict OnFrame(std::span<const std::byte> frame, std::string*) override {
     frames_.emplace_back(frame.begin(), frame.end());
     return FrameVerdict::kAccepted;
   }

@@ -1,13 +1,12 @@
-#include "kvtransfer/frame.h"
-
+#include <algorithm>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/crc32c.h"
+#include "kernels/crc32c.h"
+#include "kvtransfer/host_frame.h"
 #include "tests/testing/status_matchers.h"
 
 namespace baton::kvtransfer {
@@ -32,16 +31,18 @@ std::vector<std::byte> FromHex(std::string_view hex) {
 
 // Computed by a program that shares no code with this one, from the tables of WIRE.md.
 const char* const kGolden =
-    "42 4b 56 46 01 00 02 00 93 00 00 00 df a7 a2 d7"
+    "42 4b 56 46 02 00 02 00 bf 00 00 00 89 da 63 09"
     "08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
-    "03 00 00 00 02 00 00 00 28 27 26 25 24 23 22 21"
+    "03 00 00 00 03 00 00 00 28 27 26 25 24 23 22 21"
     "38 37 36 35 34 33 32 31 07 00 00 00 00 00 00 00"
     "00 01 00 00 00 00 00 00 2d 01 00 00 00 00 00 00"
-    "0b 00 00 00 00 00 00 00 01 01 00 00 02 00 00 00"
+    "0f 00 00 00 02 00 00 00 01 01 00 00 02 00 00 00"
     "40 00 00 00 00 00 00 00 02 00 00 00 08 00 00 00"
     "0b 02 00 00 00 00 00 00 2c 01 00 00 00 00 00 00"
-    "01 00 00 00 03 00 00 00 10 11 12 13 14 15 16 17"
-    "a0 a1 a2";
+    "01 00 00 00 03 00 00 00 04 01 00 00 01 00 00 00"
+    "2a 01 00 00 00 00 00 00 02 00 00 00 04 00 00 00"
+    "90 d0 a3 01 00 00 00 00 00 00 00 00 00 00 00 00"
+    "10 11 12 13 14 15 16 17 a0 a1 a2 50 51 52 53";
 
 FrameHeader GoldenHeader() {
   return {.kind = FrameKind::kTail,
@@ -55,29 +56,41 @@ FrameHeader GoldenHeader() {
 
 std::vector<Segment> GoldenSegments() {
   return {{{CacheStream::kCsaKv, 2, {64, 66}}, RecordFormat::kBf16, 8},
-          {{CacheStream::kMtpCarry, 0, {300, 301}}, RecordFormat::kF32, 3}};
+          {{CacheStream::kMtpCarry, 0, {300, 301}}, RecordFormat::kF32, 3},
+          {{CacheStream::kWindowKv, 1, {298, 300}}, RecordFormat::kBf16, 4}};
 }
 
+// Bytes that count up, from a number for each stream.
+class GoldenRecords final : public SequenceRecords {
+ private:
+  uint32_t DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                    uint32_t crc) const override {
+    const int first = range.stream == CacheStream::kCsaKv      ? 0x10
+                      : range.stream == CacheStream::kMtpCarry ? 0xA0
+                                                               : 0x50;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
+    }
+    return kernels::Crc32c(bytes, crc);
+  }
+  uint32_t DoScatter(const RecordRange&, std::span<const std::byte>, uint32_t) override {
+    ADD_FAILURE() << "written";
+    return 0;
+  }
+};
+
 std::vector<std::byte> EncodeGolden() {
-  std::vector<std::byte> buffer(200);
-  const std::vector<Segment> segments = GoldenSegments();
-  buffer.resize(EncodeFrame(
-      GoldenHeader(), segments,
-      [](const RecordRange& range, std::span<std::byte> bytes) {
-        const int first = range.stream == CacheStream::kCsaKv ? 0x10 : 0xA0;
-        for (size_t i = 0; i < bytes.size(); ++i) {
-          bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
-        }
-      },
-      buffer));
+  std::vector<std::byte> buffer(200, std::byte{0x77});
+  buffer.resize(EncodeFrame(GoldenHeader(), GoldenSegments(), GoldenRecords(), buffer));
   return buffer;
 }
 
 // Changes bytes and makes the checksum right again: what a faulty or hostile sender could send.
 std::vector<std::byte> Forge(std::vector<std::byte> frame, size_t at, std::vector<int> bytes) {
   for (size_t i = 0; i < bytes.size(); ++i) frame[at + i] = static_cast<std::byte>(bytes[i]);
-  const auto all = std::span<const std::byte>(frame);
-  const uint32_t crc = Crc32c(all.subspan(16), Crc32c(all.first(12)));
+  const auto head = std::span<const std::byte>(frame).first(
+      std::min(frame.size(), HeadBytes(PeekSegments(frame))));
+  const uint32_t crc = kernels::Crc32c(head.subspan(16), kernels::Crc32c(head.first(12)));
   for (size_t i = 0; i < 4; ++i) frame[12 + i] = static_cast<std::byte>(crc >> (8 * i));
   return frame;
 }
@@ -95,7 +108,8 @@ TEST(FrameTest, DecodesTheGoldenBuffer) {
   EXPECT_EQ(view.header.tokens, expected.tokens);
   const std::vector<Segment> segments = GoldenSegments();
   ASSERT_EQ(view.parts.size(), segments.size());
-  const std::byte* payload = frame.data() + kFrameHeaderBytes + 2 * kSegmentBytes;
+  EXPECT_EQ(view.digest, kernels::Crc32c(std::span(frame).subspan(HeadBytes(3))));
+  const std::byte* payload = frame.data() + HeadBytes(3);
   for (size_t i = 0; i < segments.size(); ++i) {
     EXPECT_EQ(view.parts[i].segment.range, segments[i].range);
     EXPECT_EQ(view.parts[i].segment.format, segments[i].format);
@@ -134,7 +148,12 @@ TEST(FrameTest, NoticesEveryFlippedBit) {
   std::vector<std::byte> frame = FromHex(kGolden);
   for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
     frame[bit / 8] ^= std::byte{1} << (bit % 8);
-    EXPECT_THAT(DecodeFrame(frame), StatusIs(absl::StatusCode::kDataLoss)) << "bit " << bit;
+    if (bit / 8 < HeadBytes(3)) {
+      EXPECT_THAT(DecodeFrame(frame), StatusIs(absl::StatusCode::kDataLoss)) << "bit " << bit;
+    } else {
+      BATON_ASSERT_OK_AND_ASSIGN(const FrameView view, DecodeFrame(frame));
+      EXPECT_NE(view.digest, kernels::Crc32c(std::span(frame).subspan(HeadBytes(3)))) << bit;
+    }
     frame[bit / 8] ^= std::byte{1} << (bit % 8);
   }
   EXPECT_THAT(DecodeFrame(frame), IsOk());
@@ -150,16 +169,16 @@ struct Forgery {
 TEST(FrameTest, NamesTheFieldThatIsWrong) {
   const std::vector<Forgery> forgeries = {
       {"magic", 0, {0x43}, "magic: 46564b43, expected 46564b42"},
-      {"version", 4, {2}, "version: 2, expected 1"},
+      {"version", 4, {1}, "version: 1, expected 2"},
       {"kind of none", 6, {0}, "kind: 0, expected 1 or 2"},
       {"kind of the future", 6, {3}, "kind: 3"},
       {"no segments", 36, {0}, "segment_count: 0, expected 1 to 4096"},
       {"too many segments", 36, {1, 16}, "segment_count: 4097"},
       {"hostile segment count", 36, {255, 255, 255, 255}, "segment_count: 4294967295"},
-      {"more segments than bytes", 36, {3}, "frame_bytes: 147, expected 171"},
-      {"payload bytes", 80, {12}, "frame_bytes: 147, expected 148"},
-      {"hostile payload bytes", 80, {255, 255, 255, 255}, "frame_bytes: 147"},
-      {"payload", 84, {1}, "payload: 1, expected 0"},
+      {"more segments than bytes", 36, {4}, "frame_bytes: 191, expected 207"},
+      {"payload bytes", 80, {16}, "frame_bytes: 191, expected 192"},
+      {"hostile payload bytes", 80, {255, 255, 255, 255}, "frame_bytes: 191"},
+      {"payload on a device", 84, {1}, "digest_kind: 1, expected 2"},
       {"stream zero", 88, {0}, "segment[0].stream: 0, expected 1 to 11"},
       {"stream unknown", 112, {12}, "segment[1].stream: 12"},
       {"segment reserved", 90, {1}, "segment[0].reserved: 1"},
@@ -168,9 +187,10 @@ TEST(FrameTest, NamesTheFieldThatIsWrong) {
       {"index negative", 96, {0, 0, 0, 0, 0, 0, 0, 128}, "segment[0].first_index"},
       {"no bytes", 108, {0}, "segment[0].bytes: 0, expected a positive multiple of count 2"},
       {"odd bytes", 108, {7}, "segment[0].bytes: 7, expected a positive multiple of count 2"},
-      {"too few bytes", 108, {6}, "payload_bytes: 11, expected 9 (the sum over segments)"},
-      {"bytes of the next", 108, {10}, "segment[1].bytes: 3, expected at most the 1 payload"},
+      {"too few bytes", 108, {6}, "payload_bytes: 15, expected 13 (the sum over segments)"},
+      {"bytes of the next", 108, {14}, "segment[1].bytes: 3, expected at most the 1 payload"},
       {"hostile bytes", 108, {254, 255, 255, 255}, "segment[0].bytes: 4294967294"},
+      {"padding", 170, {1}, "padding"},
   };
   for (const Forgery& forgery : forgeries) {
     EXPECT_THAT(DecodeFrame(Forge(FromHex(kGolden), forgery.at, forgery.bytes)),
@@ -201,7 +221,7 @@ TEST(FrameTest, SurvivesRandomBytesWithARightChecksum) {
       EXPECT_LE(part.payload.data() + part.payload.size(), frame.data() + frame.size());
       EXPECT_GT(part.segment.range.indices.size(), 0);
     }
-    EXPECT_EQ(kFrameHeaderBytes + view->parts.size() * kSegmentBytes + payload, frame.size());
+    EXPECT_EQ(HeadBytes(view->parts.size()) + payload, frame.size());
   }
   EXPECT_GT(decoded, 1000);  // ids and payload may be anything
 }

@@ -99,8 +99,7 @@ class HandoffModel {
     Holding held{};
     int64_t computed = 0;
     bool finished = false;
-    bool expected = false;        // the receiver was told
-    bool aborted_inside = false;  // while a frame was being written
+    bool expected = false;  // the receiver was told
   };
 
   void Step();

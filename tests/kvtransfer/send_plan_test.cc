@@ -134,7 +134,7 @@ TEST(SendPlanTest, RepeatedAndSmallerAdvancesChangeNothing) {
 }
 
 TEST(SendPlanTest, RefusesLayoutsWhoseRecordsDoNotFitAFrame) {
-  const size_t needed = kFrameHeaderBytes + kSegmentBytes + 32768;
+  const size_t needed = HeadBytes(1) + 32768;
   EXPECT_THAT(SendPlan::CheckLayout(FlashLayout(), needed), IsOk());
   EXPECT_THAT(SendPlan::CheckLayout(FlashLayout(), needed - 1),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -1,6 +1,8 @@
 #include "kvtransfer/shm/shm_transport.h"
 
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -12,6 +14,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/host_frame.h"
 #include "kvtransfer/shm/arena.h"
 #include "kvtransfer/shm/shm_service.h"
 #include "kvtransfer/shm/unix_socket.h"
@@ -173,6 +176,20 @@ class HostileSender : public ::testing::Test {
     }));
     return ended;
   }
+  FrameVerdict Answered(const shm::Posted& posted) {
+    EXPECT_THAT(shm::Send(socket_, std::as_bytes(std::span(&posted, 1))), IsOk());
+    shm::Answer answer;
+    std::array<std::byte, sizeof(answer) + shm::kMaxDetailBytes> message;
+    while (true) {
+      const auto received = shm::Receive(socket_, message);
+      if (!received.ok()) break;
+      if (received->has_value()) std::memcpy(&answer, message.data(), sizeof(answer));
+      if (received->has_value()) return static_cast<FrameVerdict>(answer.verdict);
+      std::this_thread::yield();
+    }
+    ADD_FAILURE() << "the connection ended";
+    return FrameVerdict::kRejected;
+  }
   void Connect() {
     absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
     ASSERT_THAT(socket, IsOk());
@@ -213,6 +230,61 @@ TEST_F(HostileSender, FramesOutsideOfTheArenaEndTheConnection) {
   EXPECT_TRUE(Soon([&] { return server_.service->connections() == 0; }));
 }
 
+// The receiver reads the sender's own memory: whatever is changed there and whenever, a frame is
+// accepted only if what has been written is right.
+TEST_F(HostileSender, BytesThatChangeWhileTheyAreCopiedAreNotAccepted) {
+  constexpr uint32_t kFrames = 16;  // a layer each
+  constexpr int64_t kRecords = 60;
+  const CacheLayout layout = {{{CacheStream::kCsaKv, RecordFormat::kBf16, kFrames, 1024}}};
+  LiveHandoff run({.layout = layout, .key = Key(1, server_.incarnation), .tokens = 4 * kRecords});
+  run.Expect(*server_.receiver);
+  run.handoff.source().Finish(4 * kRecords);
+  BATON_ASSERT_OK_AND_ASSIGN(shm::Arena arena, shm::Arena::Create(kFrames));
+  std::vector<std::span<std::byte>> frames;
+  for (uint32_t layer = 0; layer < kFrames; ++layer) {
+    BATON_ASSERT_OK_AND_ASSIGN(const std::span<std::byte> slot, arena.Take());
+    const FrameHeader header = {.kind = FrameKind::kTail,
+                                .key = run.handoff.options().key,
+                                .sequence = layer + 1,
+                                .tokens = 4 * kRecords};
+    const Segment segments[] = {
+        {{CacheStream::kCsaKv, layer, {0, kRecords}}, RecordFormat::kBf16, 1024 * kRecords}};
+    frames.push_back(slot.first(EncodeFrame(header, segments, run.handoff.source(), slot)));
+  }
+  Connect();
+  EXPECT_FALSE(Refused(shm::Hello{.arena_bytes = arena.bytes()}, arena.read_only().get()));
+
+  std::atomic<bool> stop = false;
+  std::thread flipper([&] {  // a bit of every frame, back again a moment later
+    for (size_t at = 0; !stop; at = (at * 5 + 4099) % frames[0].size()) {
+      for (int time = 0; time < 2; ++time) {
+        for (const std::span<std::byte> frame : frames) frame[at] ^= std::byte{0x10};
+        std::this_thread::sleep_for(std::chrono::microseconds(1));
+      }
+    }
+  });
+  int corrupt = 0;
+  for (const std::span<std::byte> frame : frames) {
+    const shm::Posted posted = {.bytes = static_cast<uint32_t>(frame.size()),
+                                .offset = arena.OffsetOf(frame)};
+    FrameVerdict verdict = FrameVerdict::kCorrupt;
+    while (verdict == FrameVerdict::kCorrupt) {
+      if (corrupt > 2000 && !stop) {
+        stop = true;
+        flipper.join();
+      }
+      verdict = Answered(posted);
+      corrupt += verdict == FrameVerdict::kCorrupt ? 1 : 0;
+    }
+    EXPECT_EQ(verdict, FrameVerdict::kAccepted);
+  }
+  stop = true;
+  if (flipper.joinable()) flipper.join();
+  EXPECT_GT(corrupt, 0) << "nothing changed meanwhile";
+  EXPECT_THAT(run.Received(), Optional(IsOk()));
+  EXPECT_EQ(run.handoff.Problem(), "");
+}
+
 TEST_F(HostileSender, FramesBeforeHelloEndTheConnection) {
   Connect();
   EXPECT_TRUE(Refused(shm::Posted{.bytes = 1}));
@@ -224,11 +296,11 @@ TEST_F(HostileSender, FramesBeforeHelloEndTheConnection) {
 class StuckRecords final : public SequenceRecords {
  public:
   explicit StuckRecords(int pipe) : pipe_(pipe) {}
-  void Gather(const RecordRange&, std::span<std::byte>) const override { Stick(); }
-  void Scatter(const RecordRange&, std::span<const std::byte>) override { Stick(); }
 
  private:
-  void Stick() const {
+  uint32_t DoGather(const RecordRange&, std::span<std::byte>, uint32_t) const override { Stick(); }
+  uint32_t DoScatter(const RecordRange&, std::span<const std::byte>, uint32_t) override { Stick(); }
+  [[noreturn]] void Stick() const {
     [[maybe_unused]] const ssize_t written = write(pipe_, "x", 1);
     while (true) pause();
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/cache_layout.h"
 #include "gtest/gtest.h"
+#include "kernels/crc32c.h"
 
 // Both ends of a hand-off without an engine: a source whose bytes follow from their address, and a
 // sink that keeps what is written. Both fail the test when they are touched outside of what they
@@ -86,22 +87,6 @@ class PatternSource final : public SequenceRecords {
   // From now on nothing may be read.
   void Close() { closed_ = true; }
 
-  void Gather(const RecordRange& range, std::span<std::byte> bytes) const override {
-    EXPECT_FALSE(closed_) << "read after the end: " << Describe(range);
-    EXPECT_TRUE(IsAppendOnly(range.stream) || finished_) << "too early: " << Describe(range);
-    const IndexRange live = LiveRecords(range.stream, computed_);
-    EXPECT_TRUE(range.indices.begin >= live.begin && range.indices.end <= live.end)
-        << "not computed: " << Describe(range) << " of " << computed_ << " tokens";
-    const size_t record = layout_.Find(range.stream)->record_bytes;
-    ASSERT_EQ(bytes.size(), record * static_cast<size_t>(range.indices.size())) << Describe(range);
-    for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
-      FillPattern(seed_, range.stream, range.layer, i,
-                  bytes.subspan(static_cast<size_t>(i - range.indices.begin) * record, record));
-    }
-  }
-  void Scatter(const RecordRange& range, std::span<const std::byte>) override {
-    ADD_FAILURE() << "written: " << Describe(range);
-  }
   // Each call's records have an address of their own, for as long as the source.
   void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
     const size_t record = layout_.Find(range.stream)->record_bytes;
@@ -112,6 +97,26 @@ class PatternSource final : public SequenceRecords {
   }
 
  private:
+  uint32_t DoGather(const RecordRange& range, std::span<std::byte> bytes,
+                    uint32_t crc) const override {
+    EXPECT_FALSE(closed_) << "read after the end: " << Describe(range);
+    EXPECT_TRUE(IsAppendOnly(range.stream) || finished_) << "too early: " << Describe(range);
+    const IndexRange live = LiveRecords(range.stream, computed_);
+    EXPECT_TRUE(range.indices.begin >= live.begin && range.indices.end <= live.end)
+        << "not computed: " << Describe(range) << " of " << computed_ << " tokens";
+    const size_t record = layout_.Find(range.stream)->record_bytes;
+    EXPECT_EQ(bytes.size(), record * static_cast<size_t>(range.indices.size())) << Describe(range);
+    for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
+      FillPattern(seed_, range.stream, range.layer, i,
+                  bytes.subspan(static_cast<size_t>(i - range.indices.begin) * record, record));
+    }
+    return kernels::Crc32c(bytes, crc);
+  }
+  uint32_t DoScatter(const RecordRange& range, std::span<const std::byte>, uint32_t crc) override {
+    ADD_FAILURE() << "written: " << Describe(range);
+    return crc;
+  }
+
   const CacheLayout layout_;
   const uint64_t seed_;
   mutable std::deque<std::vector<std::byte>> addressed_;  // transfer thread only
@@ -130,33 +135,20 @@ class RecordSink final : public SequenceRecords {
   // From now on nothing may be written.
   void Close() { closed_ = true; }
 
-  void Gather(const RecordRange& range, std::span<std::byte>) const override {
-    ADD_FAILURE() << "read: " << Describe(range);
-  }
-  void Scatter(const RecordRange& range, std::span<const std::byte> bytes) override {
-    const size_t record = CheckedRecordBytes(range);
-    ASSERT_EQ(bytes.size(), record * static_cast<size_t>(range.indices.size())) << Describe(range);
-    for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
-      const auto from =
-          bytes.subspan(static_cast<size_t>(i - range.indices.begin) * record, record);
-      const bool fresh = records_
-                             .try_emplace({range.stream, range.layer, i},
-                                          std::vector<std::byte>(from.begin(), from.end()))
-                             .second;
-      EXPECT_TRUE(fresh) << "written twice: " << Describe(range) << " at " << i;
-    }
-  }
-  // To be written by whoever asks, again when the bytes were corrupt.
+  // To be written by whoever asks.
   void AppendPieces(const RecordRange& range, std::vector<RecordPiece>* pieces) const override {
     const size_t record = CheckedRecordBytes(range);
     for (int64_t i = range.indices.begin; i < range.indices.end; ++i) {
       std::vector<std::byte>& bytes = records_[{range.stream, range.layer, i}];
       bytes.resize(record);
       pieces->push_back({bytes.data(), std::ssize(bytes)});
+      ++writes_;
     }
   }
 
   size_t records() const { return records_.size(); }
+  // More than records() when some were written again, as those of corrupt frames are.
+  size_t writes() const { return writes_; }
 
   // Empty if every record of the reservation is there and has the bytes of a PatternSource with
   // this seed; else the first that has not.
@@ -179,6 +171,23 @@ class RecordSink final : public SequenceRecords {
   }
 
  private:
+  uint32_t DoGather(const RecordRange& range, std::span<std::byte>, uint32_t crc) const override {
+    ADD_FAILURE() << "read: " << Describe(range);
+    return crc;
+  }
+  uint32_t DoScatter(const RecordRange& range, std::span<const std::byte> bytes,
+                     uint32_t crc) override {
+    std::vector<RecordPiece> pieces;
+    AppendPieces(range, &pieces);
+    for (const RecordPiece& piece : pieces) {
+      const auto size = static_cast<size_t>(piece.bytes);
+      crc = kernels::Crc32cCopy(bytes.first(size), piece.data, crc, kernels::Stores::kCached);
+      bytes = bytes.subspan(size);
+    }
+    EXPECT_TRUE(bytes.empty()) << Describe(range);
+    return crc;
+  }
+
   IndexRange Reserved(CacheStream stream) const {
     IndexRange range = LiveRecords(stream, tokens_);
     const IndexRange there = LiveRecords(stream, IsAppendOnly(stream) ? entries_ : state_);
@@ -202,6 +211,7 @@ class RecordSink final : public SequenceRecords {
   const int64_t state_;
   const int64_t tokens_;
   mutable std::map<std::tuple<CacheStream, uint32_t, int64_t>, std::vector<std::byte>> records_;
+  mutable size_t writes_ = 0;
   std::atomic<bool> closed_ = false;
 };
 

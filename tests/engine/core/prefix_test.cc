@@ -188,6 +188,23 @@ TEST_F(PrefixTest, WhatIsReceivedNeedsOnlyWhatIsNotThere) {
   });
 }
 
+// Until a hand-off has been adopted anything may stand in its records.
+TEST_F(PrefixTest, AHandoffThatFailedLeavesNothing) {
+  const std::vector<int32_t> prompt = TestPrompt(2 * kPage + 60);
+  auto received =
+      caching_->NewSequence(prompt, Greedy(4), std::ssize(prompt) + 4, PrefixUse::kReceive);
+  ASSERT_THAT(received, IsOk());
+  ForEachLiveRange(cold_->geometry().layout(), std::ssize(prompt), [&](const RecordRange& range) {
+    std::vector<std::byte> garbage = GatherRange(*caching_, **received, range);
+    std::ranges::fill(garbage, std::byte{0xA5});
+    (*received)->records().Scatter(range, garbage);
+  });
+  caching_->Retire(*std::move(received));
+  EXPECT_EQ(caching_->usage().pages_prefix, 0);
+  EXPECT_EQ(caching_->FindPrefix(prompt).receive_from, 0);
+  Turn(prompt, 0);
+}
+
 TEST_F(PrefixTest, SequencesShareWhileTheyLive) {
   const std::vector<int32_t> prompt = TestPrompt(3 * kPage + 10);
   std::unique_ptr<Sequence> first = MakeSequence(*caching_, prompt, Greedy(4));

@@ -1,4 +1,4 @@
-#include "kvtransfer/crc32c.h"
+#include "kernels/crc32c.h"
 
 #include <array>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include <nmmintrin.h>
 #endif
 
-namespace baton::kvtransfer {
+namespace baton::kernels {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82F63B78;
@@ -49,8 +49,10 @@ uint32_t UpdateByte(uint32_t state, std::byte byte) {
 // The instruction has a latency of three cycles and a throughput of one, so three independent
 // chains over neighbouring blocks keep it busy. To join them, the first chain's register is moved
 // over the zeros that stand for the next block; that is linear, hence a table per register byte.
-constexpr size_t kLongBlock = 8192;  // bytes of one chain
-constexpr size_t kShortBlock = 256;
+// Both sizes are multiples of a cache line.
+constexpr size_t kLongBlock = 1024;  // bytes of one chain: the processor asks for all three in time
+constexpr size_t kShortBlock = 192;  // three are the values of one packed cache entry
+constexpr size_t kLine = 64;
 
 using ShiftTable = std::array<std::array<uint32_t, 256>, 4>;
 
@@ -77,50 +79,76 @@ uint32_t Shift(const ShiftTable& table, uint32_t state) {
          table[3][state >> 24];
 }
 
-void StoreWord(uint64_t word, std::byte* to) { std::memcpy(to, &word, sizeof(word)); }
+enum class To : uint8_t { kNowhere, kCache, kMemory };
 
-// Consumes as many triples of blocks as `left` holds; with kCopy they go to `to` as well.
-template <bool kCopy>
-__attribute__((target("sse4.2"))) uint64_t UpdateTriples(uint64_t state, size_t block,
-                                                         const ShiftTable& shift,
+// A word that may be changed by others: what is stored is what has been hashed.
+uint64_t LoadOnce(const std::byte* from) {
+  uint64_t word = LoadWord(from);
+  asm("" : "+r"(word));  // the compiler does not read it again
+  return word;
+}
+
+template <To kTo>
+void StoreWord(uint64_t word, std::byte* to) {
+  if constexpr (kTo == To::kCache) std::memcpy(to, &word, sizeof(word));
+  if constexpr (kTo == To::kMemory) {
+    _mm_stream_si64(reinterpret_cast<long long*>(to), static_cast<long long>(word));
+  }
+}
+
+// Consumes as many triples of blocks as `left` holds.
+template <To kTo, size_t kBlock>
+__attribute__((target("sse4.2"))) uint64_t UpdateTriples(uint64_t state, const ShiftTable& shift,
                                                          const std::byte** data, size_t* left,
                                                          std::byte** to) {
-  while (*left >= 3 * block) {
+  // Cold memory comes in the order in which it is asked for: three places of one page at a time
+  // are more than the processor foresees.
+  constexpr size_t kAhead = 2 * 3 * kBlock;
+  while (*left >= 3 * kBlock) {
     const std::byte* from = *data;
     uint64_t first = state;
     uint64_t second = 0;
     uint64_t third = 0;
-    for (size_t at = 0; at < block; at += sizeof(uint64_t)) {
-      const uint64_t a = LoadWord(from + at);
-      const uint64_t b = LoadWord(from + block + at);
-      const uint64_t c = LoadWord(from + 2 * block + at);
-      first = _mm_crc32_u64(first, a);
-      second = _mm_crc32_u64(second, b);
-      third = _mm_crc32_u64(third, c);
-      if constexpr (kCopy) {
-        StoreWord(a, *to + at);
-        StoreWord(b, *to + block + at);
-        StoreWord(c, *to + 2 * block + at);
+    for (size_t line = 0; line < kBlock; line += kLine) {
+      for (size_t chain = 0; chain < 3; ++chain) {
+        __builtin_prefetch(from + kAhead + chain * kBlock + line);
+      }
+      for (size_t at = line; at < line + kLine; at += sizeof(uint64_t)) {
+        const uint64_t a = LoadOnce(from + at);
+        const uint64_t b = LoadOnce(from + kBlock + at);
+        const uint64_t c = LoadOnce(from + 2 * kBlock + at);
+        first = _mm_crc32_u64(first, a);
+        second = _mm_crc32_u64(second, b);
+        third = _mm_crc32_u64(third, c);
+        StoreWord<kTo>(a, *to + at);
+        StoreWord<kTo>(b, *to + kBlock + at);
+        StoreWord<kTo>(c, *to + 2 * kBlock + at);
       }
     }
-    if constexpr (kCopy) *to += 3 * block;
+    if constexpr (kTo != To::kNowhere) *to += 3 * kBlock;
     state = Shift(shift, static_cast<uint32_t>(first)) ^ second;
     state = Shift(shift, static_cast<uint32_t>(state)) ^ third;
-    *data += 3 * block;
-    *left -= 3 * block;
+    *data += 3 * kBlock;
+    *left -= 3 * kBlock;
   }
   return state;
 }
 
-template <bool kCopy>
+template <To kTo>
 __attribute__((target("sse4.2"))) uint32_t UpdateHardware(uint32_t crc, const std::byte* data,
                                                           size_t left, std::byte* to) {
   static const ShiftTable long_shift = MakeShiftTable(kLongBlock);
   static const ShiftTable short_shift = MakeShiftTable(kShortBlock);
+  // Bytes that share a line with what others write are left to the caches.
+  constexpr To kRest = kTo == To::kNowhere ? To::kNowhere : To::kCache;
   uint64_t state = crc;
-  state = UpdateTriples<kCopy>(state, kLongBlock, long_shift, &data, &left, &to);
-  state = UpdateTriples<kCopy>(state, kShortBlock, short_shift, &data, &left, &to);
-  if constexpr (kCopy) std::memcpy(to, data, left);
+  state = UpdateTriples<kTo, kLongBlock>(state, long_shift, &data, &left, &to);
+  if constexpr (kTo == To::kMemory) _mm_sfence();  // before anybody is told
+  state = UpdateTriples<kRest, kShortBlock>(state, short_shift, &data, &left, &to);
+  if constexpr (kTo != To::kNowhere) {
+    std::memcpy(to, data, left);
+    data = to;
+  }
   for (; left >= sizeof(uint64_t); left -= sizeof(uint64_t), data += sizeof(uint64_t)) {
     state = _mm_crc32_u64(state, LoadWord(data));
   }
@@ -160,17 +188,19 @@ bool HasHardwareCrc32c() {
 
 uint32_t Crc32cHardware(std::span<const std::byte> bytes, uint32_t crc) {
 #if defined(__x86_64__)
-  return ~UpdateHardware<false>(~crc, bytes.data(), bytes.size(), nullptr);
+  return ~UpdateHardware<To::kNowhere>(~crc, bytes.data(), bytes.size(), nullptr);
 #else
   BATON_CHECK(false) << "no CRC-32C instruction; crc " << crc << " over " << bytes.size();
   return 0;
 #endif
 }
 
-uint32_t Crc32cCopy(std::span<const std::byte> bytes, std::byte* to, uint32_t crc) {
+uint32_t Crc32cCopy(std::span<const std::byte> bytes, std::byte* to, uint32_t crc, Stores stores) {
 #if defined(__x86_64__)
   if (HasHardwareCrc32c()) {
-    return ~UpdateHardware<true>(~crc, bytes.data(), bytes.size(), to);
+    return stores == Stores::kStreaming
+               ? ~UpdateHardware<To::kMemory>(~crc, bytes.data(), bytes.size(), to)
+               : ~UpdateHardware<To::kCache>(~crc, bytes.data(), bytes.size(), to);
   }
 #endif
   std::memcpy(to, bytes.data(), bytes.size());
@@ -181,4 +211,4 @@ uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc) {
   return HasHardwareCrc32c() ? Crc32cHardware(bytes, crc) : Crc32cTable(bytes, crc);
 }
 
-}  // namespace baton::kvtransfer
+}  // namespace baton::kernels
