@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
 namespace baton::decode {
@@ -34,10 +35,15 @@ Action RequestState::End(absl::Status status, Leg leg) {
 }
 
 // A prefill worker that has started waits only so long for the grant. When it gives up for want of
-// pages, it is this worker that is full, and that others should avoid.
+// pages, it is this worker that is full, and that others should avoid; but not when the pages had
+// been granted: then the grant was lost or late, and the next one may not be.
 Action RequestState::EndByStream(absl::Status status) {
-  const bool out_of_pages = asked_pages_ && absl::IsResourceExhausted(status);
-  return End(AsFailure(std::move(status)), out_of_pages ? Leg::kDecode : Leg::kPrefill);
+  if (!asked_pages_ || !absl::IsResourceExhausted(status)) {
+    return End(AsFailure(std::move(status)), Leg::kPrefill);
+  }
+  if (phase_ == Phase::kPrefilling) return End(std::move(status), Leg::kDecode);
+  return End(absl::AbortedError(absl::StrCat("pages were granted, but: ", status.message())),
+             Leg::kTransfer);
 }
 
 Action RequestState::OnDispatch(size_t candidate) {

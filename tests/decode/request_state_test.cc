@@ -102,7 +102,9 @@ TEST(RequestStateTest, APrefillWorkerThatWaitedInVainForPagesIsNotAtFault) {
   RequestState crossed = In(Phase::kLanding);  // the grant was on its way
   EXPECT_EQ(crossed.OnStreamEnded(no_pages), Action::kFence);
   EXPECT_EQ(crossed.OnLanded(absl::CancelledError("fenced")), Action::kEnd);
-  EXPECT_EQ(crossed.end_leg(), Leg::kDecode);
+  EXPECT_EQ(crossed.end_leg(), Leg::kTransfer);
+  EXPECT_THAT(crossed.end_status(),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("granted, but")));
 
   RequestState queued = In(Phase::kPrefilling);  // accepted, and then the worker itself is short
   queued.OnAccepted();
