@@ -19,7 +19,8 @@ inline constexpr std::chrono::milliseconds kKeepaliveTimeout{2000};
 // Between attempts to connect to a peer that refuses.
 inline constexpr std::chrono::milliseconds kReconnectMin{100};
 inline constexpr std::chrono::milliseconds kReconnectMax{1000};
-// One attempt; a peer that swallows packets costs this much before the next one.
+// One attempt, handshakes included; a peer that swallows packets costs this much before the next
+// one, and a server keeps nobody longer who has not said what a client says first.
 inline constexpr std::chrono::milliseconds kConnectTimeout{3000};
 
 }  // namespace baton::rpc

@@ -1,0 +1,37 @@
+#include "common/rpc/memory_file.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "common/read_file.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace baton::rpc {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::IsOkAndHolds;
+
+TEST(MemoryFileTest, WhoeverOpensThePathFindsWhatWasPutThereLast) {
+  BATON_ASSERT_OK_AND_ASSIGN(MemoryFile file, MemoryFile::Create());
+  const std::string path = file.path();
+  EXPECT_THAT(ReadFile(path), IsOkAndHolds(""));
+  for (const size_t size : {5, 1'000'000, 0, 7}) {
+    const std::string text(size, 'x');
+    EXPECT_THAT(file.Replace(text), IsOk());
+    EXPECT_EQ(file.path(), path);
+    EXPECT_THAT(ReadFile(path), IsOkAndHolds(text));
+  }
+}
+
+TEST(MemoryFileTest, WhoeverHasItOpenKeepsTheOldText) {
+  BATON_ASSERT_OK_AND_ASSIGN(MemoryFile file, MemoryFile::Create());
+  EXPECT_THAT(file.Replace("old"), IsOk());
+  std::ifstream open(file.path());
+  EXPECT_THAT(file.Replace("renewed"), IsOk());
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(open), {}), "old");
+}
+
+}  // namespace
+}  // namespace baton::rpc
