@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/sparse_attention_fragments.cuh"
+#include "kernels/cuda/sparse_attention_launch.cuh"
 #include "kernels/cuda/sparse_attention_plan.h"
-#include "kernels/runtime/error.h"
 
 // Attention by mma.sync. A block computes one piece of work for 32 heads: each of its warps has 16
 // heads and a quarter of the channels, of queries, candidates and output alike. Four warps add up
@@ -38,6 +38,7 @@ struct Loader {
   KvSource next = {};     // of the tile to fetch
   KvSource current = {};  // of the tile on its way
   bool packed = false;
+  uint64_t scales = 0;
   Vector16 pieces[kPackedSteps] = {};
 
   __device__ static int Row() { return static_cast<int>(threadIdx.x) / kRowThreads; }
@@ -50,6 +51,7 @@ struct Loader {
     current = next;
     packed = kFormat == EntryFormat::kFp8Packed && tile * kTile >= candidates.window_slots;
     if (packed) {
+      scales = current.Scales();
 #pragma unroll
       for (int i = 0; i < kPackedSteps; ++i) {
         const int piece = i * kRowThreads + Lane();
@@ -76,7 +78,7 @@ struct Loader {
     for (int i = 0; i < kPackedSteps; ++i) {
       const int piece = i * kRowThreads + Lane();
       if (piece >= kPackedPieces) continue;
-      StorePackedPiece<kTile>(shared.tiles[stage], Row(), piece, pieces[i], current.scales);
+      StorePackedPiece<kTile>(shared.tiles[stage], Row(), piece, pieces[i], scales);
     }
   }
 };
@@ -205,10 +207,11 @@ __device__ void AddPartialScores(Shared& shared, float (&scores)[kTile / 8][4]) 
 
 template <EntryFormat kFormat>
 __global__ void __launch_bounds__(kThreads)
-    AttentionKernel(const __grid_constant__ SparseAttentionParams params,
-                    const __grid_constant__ AttentionPlan plan) {
+    AttendKernel(const __grid_constant__ SparseAttentionParams params,
+                 const __grid_constant__ AttentionPlan plan) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
+  AwaitPredecessors();
   const RowCandidates candidates = CandidatesOf(params, RowOf(plan, blockIdx.x));
   const AttentionWork work = WorkOf(plan, candidates, blockIdx.x);
   if (work.tile >= work.tile_end) return StoreNothing(params, plan, work);
@@ -242,24 +245,16 @@ __global__ void __launch_bounds__(kThreads)
   StoreHeads(params, plan, work, part.head, part.first_channel, factor, part.o);
 }
 
-template <EntryFormat kFormat>
-void Launch(const SparseAttentionParams& params, const AttentionPlan& plan, CUstream_st* stream) {
-  const auto kernel = AttentionKernel<kFormat>;
-  CheckCuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
-      "cudaFuncSetAttribute");
-  kernel<<<static_cast<unsigned>(plan.items), kThreads, sizeof(Shared), stream>>>(params, plan);
-  CheckLaunch("SparseAttention");
-}
-
 }  // namespace
 
 void LaunchAttentionPortable(const SparseAttentionParams& params, const AttentionPlan& plan,
                              CUstream_st* stream) {
-  if (params.ratio > 0 && params.pool.format == EntryFormat::kFp8Packed) {
-    return Launch<EntryFormat::kFp8Packed>(params, plan, stream);
-  }
-  Launch<EntryFormat::kBf16>(params, plan, stream);
+  Launch({.bf16 = AttendKernel<EntryFormat::kBf16>,
+          .fp8_packed = AttendKernel<EntryFormat::kFp8Packed>},
+         {.grid = static_cast<unsigned>(plan.items),
+          .threads = kThreads,
+          .shared_bytes = sizeof(Shared)},
+         params, plan, stream);
 }
 
 }  // namespace baton::kernels::cuda

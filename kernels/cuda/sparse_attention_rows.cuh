@@ -51,8 +51,8 @@ __device__ inline RowCandidates CandidatesOf(const SparseAttentionParams& params
   const BatchView& batch = params.batch;
   RowCandidates c;
   c.sequence = batch.sequence[row];
-  if (c.sequence < 0) return c;
   c.position = batch.position[row];
+  if (c.sequence < 0) return c;
   c.start = batch.start[c.sequence];
   c.window_slots = (params.window + kKvTile - 1) / kKvTile * kKvTile;
   c.first = c.window_slots - min(params.window, c.position + 1);
@@ -101,28 +101,33 @@ inline constexpr int kPackedCodePieces = 28;  // the first of them; 4 to a scale
 
 // Where a candidate is stored.
 struct KvSource {
-  const std::byte* data = nullptr;  // null: there is none
-  uint64_t scales = 0;  // of packed entries; a NaN scale would turn a missing row's zeros to NaN
+  const std::byte* data = nullptr;    // null: there is none
+  const std::byte* scales = nullptr;  // of packed entries
+
+  // 0 where there are none: a NaN scale would turn a missing row's zeros to NaN.
+  __device__ uint64_t Scales() const {
+    return scales != nullptr ? *reinterpret_cast<const uint64_t*>(scales) : 0;
+  }
 };
 
-// Compressed candidate i of a row; none where the selection ends before it.
+// Which entry compressed candidate i of a row is; -1 behind the end of its selection.
+__device__ inline int EntryOf(const SparseAttentionParams& params, int row, int i) {
+  return params.selected != nullptr ? params.selected[static_cast<int64_t>(row) * params.k + i] : i;
+}
+// The page that an entry of the row's sequence is on.
+__device__ inline int PageOf(const SparseAttentionParams& params, const RowCandidates& c,
+                             int entry) {
+  const int shift = __ffs(params.pool.entries_per_page) - 1;
+  return params.batch
+      .page_table[static_cast<int64_t>(c.sequence) * params.batch.max_pages + (entry >> shift)];
+}
 template <EntryFormat kFormat>
-__device__ inline KvSource EntrySource(const SparseAttentionParams& params, const RowCandidates& c,
-                                       int row, int i) {
-  int entry = i;
-  if (params.selected != nullptr) {
-    entry = params.selected[static_cast<int64_t>(row) * params.k + i];
-    if (entry < 0) return {};
-  }
+__device__ inline KvSource SourceOnPage(const SparseAttentionParams& params, int page, int entry) {
   const int per_page = params.pool.entries_per_page;
-  const int64_t id =
-      params.batch.page_table[static_cast<int64_t>(c.sequence) * params.batch.max_pages +
-                              (entry >> (__ffs(per_page) - 1))];
-  const std::byte* page = params.pool.data + id * params.pool.page_bytes;
+  const std::byte* begin = params.pool.data + page * params.pool.page_bytes;
   const int index = entry & (per_page - 1);
-  if constexpr (kFormat == EntryFormat::kBf16) return {page + index * (kKvDim * 2), 0};
-  const std::byte* scales = page + per_page * kPackedRecord;
-  return {page + index * kPackedRecord, *reinterpret_cast<const uint64_t*>(scales + index * 8)};
+  if constexpr (kFormat == EntryFormat::kBf16) return {begin + index * (kKvDim * 2), nullptr};
+  return {begin + index * kPackedRecord, begin + per_page * kPackedRecord + index * 8};
 }
 
 // The candidate of a slot.
@@ -130,15 +135,17 @@ template <EntryFormat kFormat>
 __device__ inline KvSource SlotSource(const SparseAttentionParams& params, const RowCandidates& c,
                                       int row, int slot) {
   if (!c.Exists(slot)) return {};
-  if (slot < c.window_slots) return {WindowRow(params, c, slot), 0};
-  return EntrySource<kFormat>(params, c, row, slot - c.window_slots);
+  if (slot < c.window_slots) return {WindowRow(params, c, slot), nullptr};
+  const int entry = EntryOf(params, row, slot - c.window_slots);
+  if (entry < 0) return {};
+  return SourceOnPage<kFormat>(params, PageOf(params, c, entry), entry);
 }
 
-// Eight codes times a power of two: BF16 values.
-__device__ inline Vector16 WidenCodes(uint32_t low, uint32_t high, float scale) {
+// Eight codes times a power of two, twice in `scale`: BF16 values.
+__device__ inline Vector16 WidenCodes(uint32_t low, uint32_t high, uint32_t scale) {
   const auto pair = [scale](uint32_t codes) {
     const float2 values = UnpackE4m3(static_cast<uint16_t>(codes));
-    return PackBf16(values.x * scale, values.y * scale);
+    return MultiplyPair(PackBf16(values.x, values.y), scale);
   };
   return {pair(low & 0xffffu), pair(low >> 16), pair(high & 0xffffu), pair(high >> 16)};
 }
@@ -151,7 +158,8 @@ __device__ inline void StorePackedPiece(uint8_t* tile, int row, int piece, const
     Store16(tile + KvOffset<kRows>(row, piece + kPackedCodePieces), value);
     return;
   }
-  const float scale = DecodeE8m0(static_cast<uint32_t>(scales >> (piece / 4 * 8)) & 0xffu);
+  const uint32_t scale =
+      SplatBf16(DecodeE8m0(static_cast<uint32_t>(scales >> (piece / 4 * 8)) & 0xffu));
   Store16(tile + KvOffset<kRows>(row, 2 * piece), WidenCodes(value.x, value.y, scale));
   Store16(tile + KvOffset<kRows>(row, 2 * piece + 1), WidenCodes(value.z, value.w, scale));
 }

@@ -1,16 +1,18 @@
-#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/sparse_attention_fragments.cuh"
 #include "kernels/cuda/sparse_attention_gather.cuh"
+#include "kernels/cuda/sparse_attention_launch.cuh"
 #include "kernels/cuda/sparse_attention_plan.h"
-#include "kernels/runtime/error.h"
 
 // Attention by wgmma: a block takes one piece of work - a row, 64 heads, some tiles of 64
-// candidates
-// - after another. One warpgroup gathers, running ahead into the next piece. Each of the two others
-// multiplies half of the channels of queries and candidates, turns half of the summed scores into
-// probabilities, and accumulates half of the output's channels over all candidates.
+// candidates - after another. One warpgroup gathers, running ahead into the next piece. Two others
+// attend: each accumulates half of the output's channels over all tiles, and of every pair of tiles
+// group 0 turns the first into probabilities, group 1 the second. So one group's exponentials run
+// while the tensor cores work for the other. In the order of time, S scores and V values:
+//
+//   group 0   S0 .. P0 -> V0 ........ V1 | S0 ...
+//   group 1      S1 ..... V0 .. P1 -> V1 |    S1 ...
 
 namespace baton::kernels::cuda {
 
@@ -19,24 +21,24 @@ namespace {
 constexpr int kGroup = 128;
 constexpr int kThreads = 3 * kGroup;
 constexpr int kConsumers = 2 * kGroup;
-constexpr int kHalfTile = kKvTile / 2;
-// Named barriers of the consumers.
-constexpr int kExchangeBarrier = 1;
-constexpr int kProbabilitiesBarrier = 2;
-constexpr int kScoresBarrier = 4;
+constexpr int kGivenBarrier = 1;  // named, + group: it has given its probabilities
+// How far, in units of log 2, scores may exceed the maximum that exponents refer to: moving it
+// means to scale all accumulators, and probabilities of 2^8 round like those below 1.
+constexpr float kSlack = 8;
+constexpr int kStoredChannels = 32;  // at a time
 
 struct Shared {
   GatherShared gather;
-  alignas(1024) uint8_t probabilities[kHeadTile * kKvTile * 2];
-  float4 partial_scores[2][kHalfTile / 8][kGroup];  // a group's share of the other group's scores
-  float maxima[2][kHeadTile];                       // of a group's half of a tile
-  float sums[2][kHeadTile];
+  alignas(1024) uint8_t probabilities[kPair][kHeadTile * kKvTile * 2];
+  alignas(16) uint8_t outputs[kConsumers / 32][16 * kStoredChannels * 2];  // of a warp
+  float4 softmax[kGroup];  // maxima and sums behind the newest tile, of a thread of each group
 };
 
 template <EntryFormat kFormat>
 __device__ void Gather(const SparseAttentionParams& params, const AttentionPlan& plan,
                        Shared& shared) {
-  KvGather<kFormat> gather = {params, shared.gather, static_cast<int>(threadIdx.x)};
+  const int thread = static_cast<int>(threadIdx.x % kGroup);
+  KvGather<kFormat> gather = {params, shared.gather, thread / 32, thread % 32};
   for (int64_t item = blockIdx.x; item < plan.items; item += gridDim.x) {
     const RowCandidates candidates = CandidatesOf(params, RowOf(plan, item));
     const AttentionWork work = WorkOf(plan, candidates, item);
@@ -44,233 +46,315 @@ __device__ void Gather(const SparseAttentionParams& params, const AttentionPlan&
       StoreNothing(params, plan, work);
       continue;
     }
-    auto location = gather.Locate(candidates, work, work.tile);
-    for (int tile = work.tile; tile < work.tile_end; ++tile) {
-      const auto next = gather.Locate(candidates, work, tile + 1);
-      gather.Bring(candidates, tile, location);
-      // Behind the first tile: that has a free stage before the last piece is done with its
-      // queries.
-      if (tile == work.tile) gather.CopyQueries(work);
-      location = next;
-    }
+    gather.CopyQueries(work);
+    gather.BringTiles(candidates, work);
   }
   gather.AnnounceEnd();
 }
 
-// What a consumer thread keeps over the tiles: two heads (rows of the fragments), half the
-// channels.
-struct Accumulator {
-  float o[kKvDim / 4];
-  Pair maximum = {{-INFINITY, -INFINITY}};  // of scaled scores, in units of log 2
-  Pair sum = {{0, 0}};                      // of the thread's own columns
-};
+// Products in flight need branches of which the compiler sees that they are those of whole warps.
+__device__ int Uniform(int value) { return __shfl_sync(kFullWarp, value, 0); }
 
-// Scores of the group's half of a tile. Products with 32 candidates are slow, so each group
-// multiplies half the channels with all 64 and hands over the sums that the other one needs.
-__device__ void Scores(Shared& shared, const uint8_t* tile, int group,
-                       float (&scores)[kHalfTile / 2]) {
-  const int half = group * kKvBlocks / 2 * kKvBlockBytes;
-  const uint64_t q = ChannelsSummed(UniformSharedAddress(shared.gather.q + half));
-  const uint64_t keys = ChannelsSummed(UniformSharedAddress(tile + half));
-  float sums[kKvTile / 2];
-  WgmmaFence();
-#pragma unroll
-  for (int k = 0; k < kKvDim / 32; ++k) {
-    const int offset = k / 4 * kKvBlockBytes + k % 4 * 32;
-    Wgmma<false>(sums, Advanced(q, offset), Advanced(keys, offset), k > 0);
-  }
-  WgmmaCommit();
-  WgmmaWait<0>();
-  const int thread = threadIdx.x % kGroup;
-  const auto of_half = [&](int which, int i) {
-    return which == 0 ? sums[i] : sums[i + kHalfTile / 2];
-  };
-#pragma unroll
-  for (int i = 0; i < kHalfTile / 2; i += 4) {
-    shared.partial_scores[1 - group][i / 4][thread] = {
-        of_half(1 - group, i), of_half(1 - group, i + 1), of_half(1 - group, i + 2),
-        of_half(1 - group, i + 3)};
-  }
-  SyncThreads(kScoresBarrier, kConsumers);
-#pragma unroll
-  for (int i = 0; i < kHalfTile / 2; i += 4) {
-    const float4 other = shared.partial_scores[group][i / 4][thread];
-    scores[i] = of_half(group, i) + other.x;
-    scores[i + 1] = of_half(group, i + 1) + other.y;
-    scores[i + 2] = of_half(group, i + 2) + other.z;
-    scores[i + 3] = of_half(group, i + 3) + other.w;
-  }
-}
-
-// Scales scores, -infinity for rows that are no candidates, and returns the largest of four lanes.
-__device__ Pair ScaleAndMask(uint32_t exists, float scale, float (&scores)[kHalfTile / 2]) {
-  Pair largest = {{-INFINITY, -INFINITY}};
-#pragma unroll
-  for (int i = 0; i < kHalfTile / 2; ++i) {
-    const int column = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-    float& score = scores[i];
-    score = (exists >> column & 1) != 0 ? score * scale : -INFINITY;
-    largest.v[i / 2 % 2] = fmaxf(largest.v[i / 2 % 2], score);
-  }
-#pragma unroll
-  for (float& value : largest.v) {
-    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 1));
-    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 2));
-  }
-  return largest;
-}
-
-// Scores become probabilities relative to the maximum, rounded to BF16 in shared memory.
-__device__ void StoreProbabilities(Shared& shared, int group, int head, const Pair& maximum,
-                                   float (&scores)[kHalfTile / 2], Pair& sum) {
-#pragma unroll
-  for (int i = 0; i < kHalfTile / 2; i += 2) {
-    const int row = i / 2 % 2;
-    const float low = Exp2(scores[i] - maximum.v[row]);
-    const float high = Exp2(scores[i + 1] - maximum.v[row]);
-    sum.v[row] += low + high;
-    const int column = group * kHalfTile + i / 4 * 8;
-    uint8_t* target = shared.probabilities + SwizzledOffset(head + 8 * row, column / 8);
-    *reinterpret_cast<uint32_t*>(target + threadIdx.x % 4 * 4) = PackBf16(low, high);
-  }
-}
-
-// o += probabilities x values, over the group's channels; candidates are summed.
-__device__ void AddValues(const Shared& shared, const uint8_t* tile, int group,
-                          float (&o)[kKvDim / 4]) {
-  const uint64_t probabilities = ChannelsSummed(UniformSharedAddress(shared.probabilities));
-  const uint64_t values =
-      RowsSummed(UniformSharedAddress(tile + group * kKvBlocks / 2 * kKvBlockBytes), kKvBlockBytes);
-  WgmmaFence();
-#pragma unroll
-  for (int k = 0; k < kKvTile / 16; ++k) {
-    Wgmma<true>(o, Advanced(probabilities, k * 32), Advanced(values, k * 16 * 128), true);
-  }
-  WgmmaCommit();
-  WgmmaWait<0>();
-}
-
-__device__ int ConsumerGroup() { return threadIdx.x / kGroup - 1; }
-// Of the fragments' first row; the other is 8 further on.
 __device__ int HeadOfThread() { return threadIdx.x % kGroup / 32 * 16 + threadIdx.x % 32 / 4; }
 
-// Use n of the ring; `last` of a piece: its queries may be overwritten.
-__device__ void AttendTile(Shared& shared, float scale, int n, bool last, Accumulator& acc) {
-  const int group = ConsumerGroup();
-  const int head = HeadOfThread();
-  const uint8_t* keys = shared.gather.tiles[n % kKvStages];
-  float scores[kHalfTile / 2];
-  shared.gather.ring.WaitFull(n);
-  FenceForTensorCores();
-  Scores(shared, keys, group, scores);
-  if (last) shared.gather.q_ring.ArriveEmpty(0);
-  Pair maximum = ScaleAndMask(shared.gather.exists[n % kKvStages][group], scale, scores);
-  if (threadIdx.x % 4 == 0) {
-    shared.maxima[group][head] = maximum.v[0];
-    shared.maxima[group][head + 8] = maximum.v[1];
-  }
-  SyncThreads(kExchangeBarrier, kConsumers);
-  Pair reference;  // of the exponents; finite even if nothing was a candidate so far
-  Pair shrink;
+// Exponents stay finite even if nothing was a candidate so far.
+__device__ float Reference(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
+
+// Scores, -infinity for rows that are no candidates, become probabilities relative to the running
+// maximum. Returns maxima and sums behind this tile.
+__device__ Softmax Exponentiate(uint64_t exists, float scale, const Softmax& before,
+                                float (&scores)[kKvTile / 2]) {
+  if (exists != ~uint64_t{0}) {
+    exists >>= threadIdx.x % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    maximum.v[i] = fmaxf(maximum.v[i], shared.maxima[1 - group][head + 8 * i]);
-    maximum.v[i] = fmaxf(maximum.v[i], acc.maximum.v[i]);
-    reference.v[i] = maximum.v[i] == -INFINITY ? 0.0f : maximum.v[i];
-    shrink.v[i] = Exp2(acc.maximum.v[i] - reference.v[i]);
-    acc.sum.v[i] *= shrink.v[i];
+    for (int i = 0; i < kKvTile / 2; ++i) {
+      if ((exists >> (i / 4 * 8 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+    }
   }
-  acc.maximum = maximum;
-  StoreProbabilities(shared, group, head, reference, scores, acc.sum);
-  FenceForTensorCores();
-  // Maxima of later tiles are rarely new.
-  if (__any_sync(kFullWarp, shrink.v[0] != 1.0f || shrink.v[1] != 1.0f)) {
+  Softmax after = before;
+  Pair reference;
 #pragma unroll
-    for (int i = 0; i < kKvDim / 4; ++i) acc.o[i] *= shrink.v[i / 2 % 2];
+  for (int row = 0; row < 2; ++row) {
+    float largest = -INFINITY;
+#pragma unroll
+    for (int i = 2 * row; i < kKvTile / 2; i += 4) {
+      largest = fmaxf(largest, fmaxf(scores[i], scores[i + 1]));
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 2)) * scale;
+    if (largest > before.maximum.v[row] + kSlack) after.maximum.v[row] = largest;
+    reference.v[row] = Reference(after.maximum.v[row]);
+    after.sum.v[row] *= Exp2(before.maximum.v[row] - reference.v[row]);
   }
-  SyncThreads(kProbabilitiesBarrier, kConsumers);
-  AddValues(shared, keys, group, acc.o);
-  if (threadIdx.x % 32 == 0) shared.gather.ring.ArriveEmpty(n);
+#pragma unroll
+  for (int i = 0; i < kKvTile / 2; ++i) {
+    const int row = i / 2 % 2;
+    scores[i] = Exp2(fmaf(scores[i], scale, -reference.v[row]));
+    after.sum.v[row] += scores[i];
+  }
+  return after;
 }
 
-// The sums of both groups.
-__device__ Pair TotalSum(Shared& shared, const Pair& own) {
-  const int group = ConsumerGroup();
-  const int head = HeadOfThread();
-  Pair total;
+// A consumer thread: two heads (rows of the fragments) and its group's half of the channels.
+template <int kSelf>
+struct Consumer {
+  static constexpr int kOther = 1 - kSelf;
+
+  const SparseAttentionParams& params;
+  Shared& shared;
+  int pairs = 0;    // so far
+  int seconds = 0;  // tiles that were the second of a pair, so far
+  float o[kKvDim / 4];
+  Softmax softmax;  // of the tiles in `o`; sums of the thread's own columns
+
+  __device__ int Uses(int buffer) const { return buffer == 0 ? pairs : seconds; }
+
+  __device__ void Begin(const AttentionWork& work) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    total.v[i] = LaneSum<4>(own.v[i]);
-    if (threadIdx.x % 4 == 0) shared.sums[group][head + 8 * i] = total.v[i];
+    for (float& value : o) value = 0;
+    softmax = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int head = work.head_begin + HeadOfThread() + 8 * i;
+      if (head < params.heads) softmax.sinks.v[i] = params.sinks[head] * kLog2E;
+    }
   }
-  SyncThreads(kExchangeBarrier, kConsumers);
+
+  // Tiles of a piece of work, in pairs; `second`: there is one; `last`: the queries are free after
+  // the scores.
+  __device__ void AttendPair(bool second, bool last) {
+    if constexpr (kSelf == 0) {
+      float scores[kKvTile / 2];
+      Multiply(scores);
+      WgmmaWait<0>();
+      if (last) ReleaseQueries();
+      AddOwn(scores);
+      if (second) {
+        Take();
+        WgmmaWait<0>();
+        Release(kOther);
+      }
+    } else if (second) {
+      float scores[kKvTile / 2];
+      Multiply(scores);
+      Take();
+      WgmmaWait<1>();
+      if (last) ReleaseQueries();
+      AddOwn(scores);
+    } else {
+      if (last) ReleaseQueries();
+      Take();
+      WgmmaWait<0>();
+      Release(kOther);
+    }
+    ++pairs;
+    if (second) ++seconds;
+  }
+
+ private:
+  // Starts the products of queries and the tile that is the group's own.
+  __device__ void Multiply(float (&scores)[kKvTile / 2]) {
+    const uint64_t q = ChannelsSummed(UniformSharedAddress(shared.gather.q));
+    const uint64_t keys = ChannelsSummed(UniformSharedAddress(shared.gather.tiles[kSelf]));
+    WgmmaFence();
 #pragma unroll
-  for (int i = 0; i < 2; ++i) total.v[i] += shared.sums[1 - group][head + 8 * i];
-  return total;
+    for (int i = 0; i < 2; ++i) {
+      const int half = i ^ kSelf;
+      shared.gather.rings[kSelf].WaitFull(2 * Uses(kSelf) + half);
+      FenceForTensorCores();
+#pragma unroll
+      for (int k = 0; k < kKvDim / 32; ++k) {
+        const int offset = half * kKvHalfBytes + k / 4 * kKvBlockBytes + k % 4 * 32;
+        Wgmma<false>(scores, Advanced(q, offset), Advanced(keys, offset), i + k > 0);
+      }
+    }
+    WgmmaCommit();
+  }
+
+  // The group's own tile, whose scores are there: probabilities for the other group, and o +=
+  // probabilities x values.
+  __device__ void AddOwn(float (&scores)[kKvTile / 2]) {
+    const Softmax after =
+        Exponentiate(shared.gather.Exists(kSelf), params.scale * kLog2E, softmax, scores);
+    uint32_t words[kKvTile / 4];
+#pragma unroll
+    for (int i = 0; i < kKvTile / 4; ++i) words[i] = PackBf16(scores[2 * i], scores[2 * i + 1]);
+    Give(after, words);
+    if constexpr (kSelf == 1) {
+      WgmmaWait<0>();
+      Release(kOther);
+    }
+    Follow(after);
+    const uint64_t values = Values(kSelf);
+    WgmmaFence();
+#pragma unroll
+    for (int k = 0; k < kKvTile / 16; ++k) {
+      const uint32_t a[4] = {words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]};
+      Wgmma<true>(o, a, Advanced(values, k * 16 * 128));
+    }
+    WgmmaCommit();
+    WgmmaWait<0>();
+    Release(kSelf);
+  }
+  __device__ void Give(const Softmax& after, const uint32_t (&words)[kKvTile / 4]) {
+    const int lane = threadIdx.x % 32;
+    const int row = threadIdx.x % kGroup / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < kKvTile / 16; ++k) {
+      const uint8_t* target = shared.probabilities[kSelf] + SwizzledOffset(row, 2 * k + lane / 16);
+      StoreMatrices(SharedAddress(target), words[4 * k], words[4 * k + 1], words[4 * k + 2],
+                    words[4 * k + 3]);
+    }
+    shared.softmax[threadIdx.x % kGroup] = {after.maximum.v[0], after.maximum.v[1], after.sum.v[0],
+                                            after.sum.v[1]};
+    ArriveThreads(kGivenBarrier + kSelf, kConsumers);
+  }
+
+  // Starts o += probabilities x values for the other group's tile.
+  __device__ void Take() {
+    SyncThreads(kGivenBarrier + kOther, kConsumers);
+    const float4 given = shared.softmax[threadIdx.x % kGroup];
+    Follow({.maximum = {{given.x, given.y}}, .sum = {{given.z, given.w}}, .sinks = softmax.sinks});
+    const uint64_t probabilities =
+        ChannelsSummed(UniformSharedAddress(shared.probabilities[kOther]));
+    const uint64_t values = Values(kOther);
+    FenceForTensorCores();
+    WgmmaFence();
+#pragma unroll
+    for (int k = 0; k < kKvTile / 16; ++k) {
+      Wgmma<true>(o, Advanced(probabilities, k * 32), Advanced(values, k * 16 * 128), true);
+    }
+    WgmmaCommit();
+  }
+
+  // `o` is taken to the maximum of `after`, which rarely moved.
+  __device__ void Follow(const Softmax& after) {
+    Pair shrink;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      shrink.v[i] = Exp2(softmax.maximum.v[i] - Reference(after.maximum.v[i]));
+    }
+    if (__any_sync(kFullWarp, shrink.v[0] != 1.0f || shrink.v[1] != 1.0f)) {
+#pragma unroll
+      for (int i = 0; i < kKvDim / 4; ++i) o[i] *= shrink.v[i / 2 % 2];
+    }
+    softmax = after;
+  }
+
+  __device__ uint64_t Values(int buffer) const {
+    return RowsSummed(UniformSharedAddress(shared.gather.tiles[buffer] + kSelf * kKvHalfBytes),
+                      kKvBlockBytes);
+  }
+
+  // The group's half of a tile may be overwritten: the other group's scores were there before its
+  // probabilities.
+  __device__ void Release(int buffer) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.gather.rings[buffer].ArriveEmpty(kSelf);
+  }
+  // By every thread that read whose they are: racecheck follows a barrier only for those.
+  __device__ void ReleaseQueries() { shared.gather.q_ring.ArriveEmpty(0); }
+};
+
+// Stores the results of a warp's 16 heads, which are the accumulators times `factor`. Through
+// shared memory, so that rows of 64 bytes leave together: the exchange costs less than one by
+// shuffles.
+__device__ void StoreOutputs(const SparseAttentionParams& params, const AttentionWork& work,
+                             uint8_t* staged, int first_channel, const Pair& factor,
+                             const float (&o)[kKvDim / 4]) {
+  constexpr int kPieces = kStoredChannels / 8;
+  const auto offset = [](int row, int piece) {
+    return (row * kPieces + (piece ^ (row / 2 % kPieces))) * 16;
+  };
+  const int lane = threadIdx.x % 32;
+  const int first_head = work.head_begin + threadIdx.x % kGroup / 32 * 16;
+  BFloat16* out = params.out +
+                  (static_cast<int64_t>(work.row) * params.heads + first_head) * kKvDim +
+                  first_channel;
+#pragma unroll
+  for (int channel = 0; channel < kKvDim / 2; channel += kStoredChannels) {
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < kPieces; k += 2) {
+      const float* values = &o[channel / 2 + 4 * k];
+      StoreMatrices(SharedAddress(staged + offset(lane % 16, k + lane / 16)),
+                    PackBf16(values[0] * factor.v[0], values[1] * factor.v[0]),
+                    PackBf16(values[2] * factor.v[1], values[3] * factor.v[1]),
+                    PackBf16(values[4] * factor.v[0], values[5] * factor.v[0]),
+                    PackBf16(values[6] * factor.v[1], values[7] * factor.v[1]));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16 * kPieces; i += 32) {
+      const int row = (i + lane) / kPieces;
+      const int piece = lane % kPieces;
+      if (first_head + row >= params.heads) continue;
+      Store16(out + row * kKvDim + channel + piece * 8, Load16(staged + offset(row, piece)));
+    }
+  }
 }
 
+template <int kSelf>
 __device__ void Attend(const SparseAttentionParams& params, const AttentionPlan& plan,
                        Shared& shared) {
-  int n = 0;
+  Consumer<kSelf> consumer = {params, shared};
   for (int queries = 0;; ++queries) {
     shared.gather.q_ring.WaitFull(queries);
+    FenceForTensorCores();
     const AttentionWork work = shared.gather.work;
-    if (work.tile == work.tile_end) return;
-    Accumulator acc;
-#pragma unroll
-    for (float& value : acc.o) value = 0;
-    // They are overwritten together with the queries.
-    const Pair sinks = {{shared.gather.sinks[HeadOfThread()] * kLog2E,
-                         shared.gather.sinks[HeadOfThread() + 8] * kLog2E}};
-    for (int tile = work.tile; tile < work.tile_end; ++tile, ++n) {
-      AttendTile(shared, params.scale * kLog2E, n, tile + 1 == work.tile_end, acc);
+    const int tiles = Uniform(work.tile_end - work.tile);
+    if (tiles == 0) return;
+    consumer.Begin(work);
+    for (int tile = 0; tile < tiles; tile += kPair) {
+      consumer.AttendPair(tile + 1 < tiles, tile + kPair >= tiles);
     }
-    const Pair factor =
-        FinishSoftmax(params, plan, work, HeadOfThread(),
-                      {.maximum = acc.maximum, .sum = TotalSum(shared, acc.sum), .sinks = sinks},
-                      /*reports=*/ConsumerGroup() == 0);
-    StoreHeads(params, plan, work, HeadOfThread(), ConsumerGroup() * kKvDim / 2, factor, acc.o);
+#pragma unroll
+    for (float& sum : consumer.softmax.sum.v) sum = LaneSum<4>(sum);
+    const Pair factor = FinishSoftmax(params, plan, work, HeadOfThread(), consumer.softmax,
+                                      /*reports=*/kSelf == 0);
+    if (plan.splits == 1) {
+      StoreOutputs(params, work, shared.outputs[threadIdx.x / 32 - kGroup / 32], kSelf * kKvDim / 2,
+                   factor, consumer.o);
+    } else {
+      StoreHeads(params, plan, work, HeadOfThread(), kSelf * kKvDim / 2, factor, consumer.o);
+    }
   }
 }
 
 template <EntryFormat kFormat>
 __global__ void __launch_bounds__(kThreads, 1)
-    AttentionKernel(const __grid_constant__ SparseAttentionParams params,
-                    const __grid_constant__ AttentionPlan plan) {
-  AwaitPredecessors();
+    AttendKernel(const __grid_constant__ SparseAttentionParams params,
+                 const __grid_constant__ AttentionPlan plan) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
-  if (threadIdx.x == 0) shared.gather.Init(kConsumers);
+  if (threadIdx.x == 0) shared.gather.Init(kGroup / 32, kConsumers);
   __syncthreads();
+  AwaitPredecessors();
   // The compiler grants registers by role only where each role is one branch.
-  constexpr bool kConverts = kFormat != EntryFormat::kBf16;
-  if (threadIdx.x < kGroup) {
-    ReleaseRegisters<(kConverts ? 120 : 104)>();
+  const int role = Uniform(static_cast<int>(threadIdx.x) / kGroup);
+  if (role == 0) {
+    ReleaseRegisters<88>();
     Gather<kFormat>(params, plan, shared);
   } else {
-    ClaimRegisters<(kConverts ? 192 : 200)>();
-    Attend(params, plan, shared);
+    ClaimRegisters<208>();
+    if (role == 1) {
+      Attend<0>(params, plan, shared);
+    } else {
+      Attend<1>(params, plan, shared);
+    }
   }
-}
-
-template <EntryFormat kFormat>
-void Launch(const SparseAttentionParams& params, const AttentionPlan& plan, CUstream_st* stream) {
-  const auto kernel = AttentionKernel<kFormat>;
-  CheckCuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
-      "cudaFuncSetAttribute");
-  LaunchClosely(kernel, {dim3(plan.blocks), kThreads, sizeof(Shared)}, stream, params, plan);
-  CheckLaunch("SparseAttention");
 }
 
 }  // namespace
 
 void LaunchAttentionSm90a(const SparseAttentionParams& params, const AttentionPlan& plan,
                           CUstream_st* stream) {
-  if (params.ratio > 0 && params.pool.format == EntryFormat::kFp8Packed) {
-    return Launch<EntryFormat::kFp8Packed>(params, plan, stream);
-  }
-  Launch<EntryFormat::kBf16>(params, plan, stream);
+  Launch({.bf16 = AttendKernel<EntryFormat::kBf16>,
+          .fp8_packed = AttendKernel<EntryFormat::kFp8Packed>},
+         {.grid = static_cast<unsigned>(plan.blocks),
+          .threads = kThreads,
+          .shared_bytes = sizeof(Shared)},
+         params, plan, stream);
 }
 
 }  // namespace baton::kernels::cuda

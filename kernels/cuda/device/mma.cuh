@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// Tensor-core products of one warp (mma.sync), on every architecture from sm_80 on.
+// Tensor-core products of one warp (mma.sync), on every architecture from sm_80 on
+// (StoreMatrices: from sm_90 on).
 
 namespace baton::kernels::cuda {
 
@@ -19,6 +20,14 @@ __device__ inline void LoadMatricesTransposed(uint32_t address, uint32_t (&r)[4]
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
+               : "memory");
+}
+
+// The reverse of LoadMatrices: lane i gives where row i % 8 of matrix i / 8 goes.
+__device__ inline void StoreMatrices(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
+                                     uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                : "memory");
 }
 

@@ -233,6 +233,20 @@ TEST_P(SparseAttentionTest, OtherWindows) {
   }
 }
 
+// A block computes several pieces, of one tile, then of two.
+TEST_P(SparseAttentionTest, MorePiecesThanBlocks) {
+  ExpectLikeCpu(GetParam(), 64, {}, {{0, 300}}, 0, 13);
+}
+
+// The largest score grows from tile to tile, by less and by more than makes accumulators follow.
+TEST_P(SparseAttentionTest, GrowingScores) {
+  for (const float factor : {4.0f, 12.0f}) {
+    Case c(64, {.ratio = 4, .k = 512}, {{3000, 2}, {5000, 1}}, 0, 14);
+    for (BFloat16& value : c.q) value = BFloat16(static_cast<float>(value) * factor);
+    EXPECT_LT(RelativeError(c.Run(GetParam()), c.Expected()), kTolerance) << factor;
+  }
+}
+
 TEST_P(SparseAttentionTest, LargeScoresDoNotOverflow) {
   Case c(64, {.ratio = 4, .k = 64}, {{1000, 2}}, 0, 11);
   for (BFloat16& value : c.q) value = BFloat16(static_cast<float>(value) * 100.0f);
