@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "common/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -7,6 +9,7 @@
 #include "kvtransfer/grpc/transfer_service.h"
 #include "tests/kvtransfer/host_fabric.h"
 #include "tests/kvtransfer/transport_cases.h"
+#include "tests/testing/certificates.h"
 
 // Device transports whose control lane is a call of Transfer.Lane.
 
@@ -24,18 +27,21 @@ HandoffKey Key(uint64_t request) {
   return {.attempt = {.request = {request, request}, .attempt = 1}, .sender = 11, .receiver = 22};
 }
 
-absl::StatusOr<std::unique_ptr<LaneChannel>> Connect(std::string_view transport,
-                                                     const std::string& endpoint,
-                                                     const StagingMemory& own) {
-  return ConnectGrpcLane(transport, endpoint, own.bytes.size());
+ConnectLane ConnectWith(const rpc::Credentials& credentials) {
+  return [credentials](std::string_view transport, const std::string& endpoint,
+                       const StagingMemory& own) {
+    return ConnectGrpcLane(transport, endpoint, own.bytes.size(), credentials);
+  };
 }
 
 class GrpcLaneTest : public ::testing::Test {
  protected:
-  GrpcLaneTest() {
+  explicit GrpcLaneTest(const rpc::Credentials& credentials = {})
+      : connect_(ConnectWith(credentials)) {
     auto server = rpc::GrpcServer::Start({.listen = "127.0.0.1:0",
                                           .services = {service_.service()},
-                                          .service_names = {"baton.v1.Transfer"}});
+                                          .service_names = {"baton.v1.Transfer"},
+                                          .credentials = credentials.server});
     EXPECT_THAT(server, IsOk());
     server_ = *std::move(server);
     endpoint_ = absl::StrCat("127.0.0.1:", server_->port());
@@ -55,9 +61,10 @@ class GrpcLaneTest : public ::testing::Test {
     lanes_.reset();
   }
   std::unique_ptr<Transport> NewTransport() {
-    return *MakeLaneTransport(&fabric_, Connect, {.group_bytes = kGroupBytes});
+    return *MakeLaneTransport(&fabric_, connect_, {.group_bytes = kGroupBytes});
   }
 
+  const ConnectLane connect_;
   PairedHostFabric fabric_;
   TransferThread callbacks_;
   TransferThread transfer_thread_;
@@ -74,11 +81,11 @@ TEST_F(GrpcLaneTest, MovesEveryByteOfManyHandoffs) {
 }
 
 TEST_F(GrpcLaneTest, AProbeGoesOverTheDevice) {
-  EXPECT_THAT(ProbeLane(fabric_, Connect, endpoint_), IsOk());
+  EXPECT_THAT(ProbeLane(fabric_, connect_, endpoint_), IsOk());
   StopLanes();
-  EXPECT_THAT(ProbeLane(fabric_, Connect, endpoint_),
+  EXPECT_THAT(ProbeLane(fabric_, connect_, endpoint_),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no lanes of transport")));
-  EXPECT_THAT(ProbeLane(fabric_, Connect, "127.0.0.1:1"),
+  EXPECT_THAT(ProbeLane(fabric_, connect_, "127.0.0.1:1"),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("ended")));
 }
 
@@ -94,6 +101,21 @@ TEST_F(GrpcLaneTest, AServiceThatEndsFailsWhatIsOutstanding) {
   EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
   receiver_->Abort(run.handoff.attempt(), absl::UnavailableError("the test ends it"));
   run.Received();
+}
+
+class GrpcLaneTlsTest : public GrpcLaneTest {
+ protected:
+  GrpcLaneTlsTest()
+      : GrpcLaneTest(*rpc::LoadCredentials(
+            {.files = testing::CertificateAuthority().Issue(testing::TestFolder("grpc_lane"))})) {}
+  ~GrpcLaneTlsTest() override { std::filesystem::remove_all(testing::TestFolder("grpc_lane")); }
+};
+
+TEST_F(GrpcLaneTlsTest, ALaneIsForPeersOfTheCluster) {
+  auto sender = MakeSender({}, NewTransport());
+  MoveManyHandoffs(*sender, *receiver_, endpoint_, Key);
+  EXPECT_THAT(ProbeLane(fabric_, ConnectWith({}), endpoint_),
+              StatusIs(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace
