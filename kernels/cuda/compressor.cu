@@ -145,21 +145,17 @@ struct PooledRows {
 // One warp stores `count` entries, pooled in that order.
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
 __device__ void FinishPooled(const CompressParams& params, const ClosingEntry* entries, int count,
+                             const EntryOperands<kHeadDim>& operands,
                              PooledRows<kHeadDim>& pooled) {
   using Tile = EntryTile<kHeadDim>;
+  const int row = Tile::Row();
+  const bool used = row < count;
   Tile tile;
-  EntryPlace place[Tile::kRowsPerLane];
-  const float* rope[Tile::kRowsPerLane];
-#pragma unroll
-  for (int i = 0; i < Tile::kRowsPerLane; ++i) {
-    const int index = Tile::Row(i);
-    const bool used = index < count;
-    tile.Load(i, used ? pooled.Row(index) : nullptr);
-    place[i] = used ? entries[index].place : EntryPlace{};
-    rope[i] = used ? entries[index].rope : params.rope;
-  }
-  FinishEntries<kHeadDim, kFormat, kNumerics>(tile, params.weight, params.eps, rope, place,
-                                              params.pool.entries_per_page);
+  tile.Load(used ? pooled.Row(row) : nullptr);
+  NormalizeRows(tile, operands, params.eps);
+  tile.Rotate(Tile::LoadRotation(used ? entries[row].rope : params.rope));
+  StoreRows<kFormat, kNumerics>(tile, operands, params.pool,
+                                used ? entries[row].place : EntryPlace{});
 }
 
 // Four channels of an overlapping entry: the a parts of the four tokens before its own, then the b
@@ -206,11 +202,13 @@ constexpr int kCsaBlocks = 3;  // of a multiprocessor
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
 __global__ void __launch_bounds__(kCsaThreads, kCsaBlocks)
     CompressCsaKernel(const CompressParams params, const Launch launch) {
-  AwaitPredecessors();
   constexpr int kQuads = kHeadDim / 4;
   constexpr int kRows = PooledRows<kHeadDim>::kRows;
   __shared__ ClosingEntries closing;
   __shared__ PooledRows<kHeadDim> pooled;
+  __shared__ EntryOperands<kHeadDim> operands;
+  if (threadIdx.x < 32) operands.Fill(params.weight);
+  AwaitPredecessors();
   VisitRows(params, launch, blockIdx.x * launch.block_rows, threadIdx.x, kCsaThreads, closing);
   for (int first = 0; first < closing.count; first += kRows) {
     const int count = min(kRows, closing.count - first);
@@ -221,7 +219,8 @@ __global__ void __launch_bounds__(kCsaThreads, kCsaBlocks)
     }
     __syncthreads();
     if (threadIdx.x < 32) {
-      FinishPooled<kHeadDim, kFormat, kNumerics>(params, closing.entries + first, count, pooled);
+      FinishPooled<kHeadDim, kFormat, kNumerics>(params, closing.entries + first, count, operands,
+                                                 pooled);
     }
     __syncthreads();
   }
@@ -303,11 +302,13 @@ __device__ void MergePools(const PartialPool (*parts)[32], BFloat16* target) {
 template <EntryFormat kFormat, Numerics kNumerics>
 __global__ void __cluster_dims__(kHcaBlocks) __launch_bounds__(32 * kHcaWarps, 2)
     CompressHcaKernel(const CompressParams params, const Launch launch) {
-  AwaitPredecessors();
   using Pooled = PooledRows<kHcaHeadDim>;
   __shared__ ClosingEntries closing;
   __shared__ PartialPool parts[kHcaWarps][32];
   __shared__ Pooled pooled;
+  __shared__ EntryOperands<kHcaHeadDim> operands;
+  if (threadIdx.x < 32) operands.Fill(params.weight);
+  AwaitPredecessors();
   const auto cluster = cooperative_groups::this_cluster();
   const int block = static_cast<int>(cluster.block_rank());
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -327,7 +328,8 @@ __global__ void __cluster_dims__(kHcaBlocks) __launch_bounds__(32 * kHcaWarps, 2
     }
     cluster.sync();
     if (block == 0 && warp == 0) {
-      FinishPooled<kHcaHeadDim, kFormat, kNumerics>(params, closing.entries + first, count, pooled);
+      FinishPooled<kHcaHeadDim, kFormat, kNumerics>(params, closing.entries + first, count,
+                                                    operands, pooled);
     }
     cluster.sync();
   }

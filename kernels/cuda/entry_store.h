@@ -11,18 +11,18 @@ struct CUstream_st;
 namespace baton::kernels::cuda {
 
 // kernels/entry_store.h for entries of any number of sequences. head_dim 512 gives the CPU's bits;
-// with head_dim 128 the sum of squares and the Hadamard transform run on the tensor cores in
-// another order, which moves less than one stored byte in a thousand. A NaN marks its FP4 group by
-// scale byte 255.
+// with head_dim 128 norm and Hadamard transform run on the tensor cores, which sum in another order
+// and round in fewer places: that moves less than one stored byte in a thousand. A NaN marks its
+// FP4 group by scale byte 255.
 //
 // One kernel template over head_dim, storage format and numerics; the pool names the instance.
 // head_dim 128: kBf16, kFp8Index, kFp4Index; head_dim 512: kBf16, kFp8Packed. Pages, page_bytes,
 // pooled, weight and rope are aligned to 16 bytes.
 struct StoreEntriesParams {
-  const BFloat16* pooled = nullptr;   // [rows, head_dim]
-  const int32_t* sequence = nullptr;  // [rows] row of the page table; -1: store nothing
-  const int32_t* entry = nullptr;     // [rows]
-  int64_t rows = 0;
+  const BFloat16* pooled = nullptr;     // [rows, head_dim]
+  const int32_t* sequence = nullptr;    // [rows] row of the page table; -1: store nothing
+  const int32_t* entry = nullptr;       // [rows]
+  int64_t rows = 0;                     // below 2^30
   const int32_t* page_table = nullptr;  // [sequences, max_pages]
   int max_pages = 0;
   const BFloat16* weight = nullptr;  // [head_dim]

@@ -42,18 +42,16 @@ __global__ void __launch_bounds__(kThreads) QueryNormRopeKernel(const QueryNormR
   AwaitPredecessors();
   using Tile = EntryTile<512>;
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32 * Tile::kRows;
-  const int64_t index = first + Tile::Row(0);
+  const int64_t index = first + Tile::Row();
   const int64_t row = index / params.heads;
   BFloat16* head = nullptr;
   if (row < params.q.rows) head = params.q.Row(row) + (index - row * params.heads) * 512;
   Tile tile;
-  tile.Load(0, head);
-  float mean[1];
-  MeanSquares(tile, mean);
-  tile.Normalize<false>(mean, nullptr, params.eps);
+  tile.Load(head);
+  tile.Normalize<false>(tile.MeanSquare(), nullptr, params.eps);
   if (head == nullptr) return;
-  tile.Rotate(0, params.rope + row * kRopeDim);
-  tile.Store(0, head);
+  tile.Rotate(Tile::LoadRotation(params.rope + row * kRopeDim));
+  tile.Store(head);
 }
 
 // Eight lanes a head.

@@ -18,24 +18,24 @@ __global__ void __launch_bounds__(32 * kWarps) WindowKvKernel(const WindowKvPara
   AwaitPredecessors();
   using Tile = EntryTile<512>;
   const BatchView& batch = params.batch;
-  const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * Tile::kRows + Tile::Row(0);
+  const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * Tile::kRows + Tile::Row();
   Tile tile;
-  tile.Load(0, row < batch.rows ? params.kv.Row(row) : nullptr);
+  tile.Load(row < batch.rows ? params.kv.Row(row) : nullptr);
   const int sequence = row < batch.rows ? batch.sequence[row] : -1;
-  float mean[1];
-  MeanSquares(tile, mean);
-  tile.Normalize<true>(mean, params.weight, params.eps);
-  if (row < batch.rows) tile.Rotate(0, params.rope + int64_t{row} * kRopeDim);
+  tile.Normalize<true>(tile.MeanSquare(), params.weight, params.eps);
+  if (row < batch.rows) {
+    tile.Rotate(Tile::LoadRotation(params.rope + int64_t{row} * kRopeDim));
+  }
   if constexpr (kNumerics == Numerics::kReference) {
 #pragma unroll
     for (int chunk = 0; chunk < Tile::kRopeChunk; ++chunk) {
-      tile.template SnapToGrid<3>(0, chunk, tile.LargestOfChunk(0, chunk));
+      tile.template SnapToGrid<3>(chunk, tile.LargestOfChunk(chunk));
     }
   }
   if (sequence < 0) return;
-  tile.Store(0, params.kv.Row(row));
+  tile.Store(params.kv.Row(row));
   if (params.ring.data != nullptr) {
-    tile.Store(0, RingRow(params.ring, batch.slot[sequence], batch.position[row]));
+    tile.Store(RingRow(params.ring, batch.slot[sequence], batch.position[row]));
   }
 }
 

@@ -23,6 +23,27 @@ __device__ inline void CopyAsync4(uint32_t to, const void* from, bool valid) {
                "r"(valid ? 4 : 0)
                : "memory");
 }
+// How long L2 keeps what a copy reads.
+struct L2Policy {
+  uint64_t bits;
+};
+__device__ inline L2Policy EvictFirst() {
+  L2Policy policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy.bits));
+  return policy;
+}
+__device__ inline L2Policy EvictLast() {
+  L2Policy policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(policy.bits));
+  return policy;
+}
+// 16 bytes, past L1.
+__device__ inline void CopyAsync16(void* to, const void* from, const L2Policy& policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(SharedAddress(to)),
+      "l"(from), "l"(policy.bits)
+      : "memory");
+}
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Until at most kPending of the calling thread's committed groups are still on their way.
 template <int kPending>

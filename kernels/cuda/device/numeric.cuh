@@ -87,11 +87,24 @@ __device__ inline uint32_t MultiplyPair(uint32_t pair, uint32_t by) {
 __device__ inline uint32_t MaxPair(uint32_t a, uint32_t b) {
   return AsWord(__hmax2_nan(AsBf16x2(a), AsBf16x2(b)));
 }
+// e4m3 codes of eight values times a power of two, the first in the lowest byte.
+__device__ inline uint2 EncodeE4m3(const uint32_t (&words)[4], float power) {
+  const uint32_t by = SplatBf16(power);
+  uint32_t codes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t pair = MultiplyPair(words[i], by);
+    codes[i] = PackE4m3(LowBf16(pair), HighBf16(pair));
+  }
+  return {codes[0] | codes[1] << 16, codes[2] | codes[3] << 16};
+}
 // Largest magnitude of eight values, in either half.
 __device__ inline uint32_t MaxMagnitudePair(const uint32_t (&words)[4]) {
-  constexpr uint32_t kMagnitude = 0x7fff7fffu;
-  return MaxPair(MaxPair(words[0] & kMagnitude, words[1] & kMagnitude),
-                 MaxPair(words[2] & kMagnitude, words[3] & kMagnitude));
+  __nv_bfloat162 magnitudes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) magnitudes[i] = __habs2(AsBf16x2(words[i]));
+  return AsWord(__hmax2_nan(__hmax2_nan(magnitudes[0], magnitudes[1]),
+                            __hmax2_nan(magnitudes[2], magnitudes[3])));
 }
 // The larger of two magnitudes; as integers NaN is the largest.
 __device__ inline float LargerHalf(uint32_t magnitudes) {
@@ -99,18 +112,17 @@ __device__ inline float LargerHalf(uint32_t magnitudes) {
 }
 
 // Rounds both halves to a format with `kMantissa` explicit bits whose numbers below `lowest`, a
-// power of two, are subnormal; magnitudes do not exceed the format's largest. Adding
-// 2^(7 - kMantissa) times the value's own power of two pushes the surplus bits out of BF16's
-// significand. NaN stays NaN; magnitudes from 2^121 on become NaN.
+// power of two, are subnormal; magnitudes do not exceed the format's largest. Adding one and a half
+// times 2^(7 - kMantissa) of the value's own power of two pushes the surplus bits out of BF16's
+// significand, whatever the sign. NaN stays NaN; magnitudes from 2^121 on become NaN.
 template <int kMantissa>
 __device__ inline uint32_t RoundPairToGrid(uint32_t pair, uint32_t lowest) {
-  constexpr uint32_t kShift = static_cast<uint32_t>(127 + 7 - kMantissa) << 7;
+  constexpr uint32_t kShift = static_cast<uint32_t>(127 + 7 - kMantissa) << 7 | 0x40u;
   constexpr uint32_t kBoth = 0x10001u;
   const __nv_bfloat162 unit = __hmax2(AsBf16x2(pair & 0x7f807f80u), AsBf16x2(lowest));
-  const __nv_bfloat162 pushed =
-      __hfma2(unit, AsBf16x2(kShift * kBoth), AsBf16x2(pair & 0x7fff7fffu));
-  const __nv_bfloat162 magnitude = __hfma2(unit, AsBf16x2((kShift | 0x8000u) * kBoth), pushed);
-  return AsWord(magnitude) | (pair & 0x80008000u);
+  const __nv_bfloat162 pushed = __hfma2(unit, AsBf16x2(kShift * kBoth), AsBf16x2(pair));
+  const __nv_bfloat162 rounded = __hfma2(unit, AsBf16x2((kShift | 0x8000u) * kBoth), pushed);
+  return AsWord(rounded) | (pair & 0x80008000u);  // zero keeps its sign
 }
 
 }  // namespace baton::kernels::cuda

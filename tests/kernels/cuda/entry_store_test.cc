@@ -1,5 +1,8 @@
 #include "kernels/cuda/entry_store.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "kernels/cuda/rope.h"
 #include "kernels/entry_store.h"
 #include "tests/kernels/cuda/pages.h"
@@ -66,7 +69,7 @@ class StoreEntriesTest : public CudaTest, public testing::WithParamInterface<Cas
   }
 
   static const EntryKind& Kind() { return std::get<0>(GetParam()); }
-  // The Hadamard transform of index keys sums in another order than the CPU's.
+  // Index keys are summed in another order than on the CPU, and rounded in fewer places.
   static int64_t AllowedDifferences(int64_t stored_bytes) {
     return Kind().head_dim == 128 ? stored_bytes / 1000 : 0;
   }
@@ -89,6 +92,65 @@ TEST_P(StoreEntriesTest, WritesTheBytesOfTheCpuOp) {
   const int64_t stored =
       static_cast<int64_t>(rows.size()) * RecordBytes(Kind().format, Kind().head_dim);
   EXPECT_LE(pages.DifferentBytes(), AllowedDifferences(stored));
+}
+
+// A value on the other side of a rounding moves a whole row a little: only many rows show how
+// often.
+TEST_P(StoreEntriesTest, FewBytesOfManyRowsDiffer) {
+  constexpr int kEntries = 4096;
+  TwinPages pages(Kind().format, Kind().head_dim, 64, 1, kEntries);
+  std::vector<Row> rows;
+  for (int entry = 0; entry < kEntries; ++entry) rows.push_back({.sequence = 0, .entry = entry});
+  const auto pooled = RandomWithOutliers<BFloat16>(int64_t{kEntries} * Kind().head_dim, 2);
+  Store(pages, rows, pooled, kEntries);
+  const int64_t stored = int64_t{kEntries} * RecordBytes(Kind().format, Kind().head_dim);
+  EXPECT_LE(pages.DifferentBytes(), AllowedDifferences(stored));
+}
+
+// Of the one, warps take several tiles, of the others one.
+TEST_P(StoreEntriesTest, ALongLaunchStoresTheBytesOfShortOnes) {
+  constexpr int kRows = 200'003;
+  constexpr int kShort = 8'001;
+  constexpr int kPattern = 1'000;  // rows, again and again
+  constexpr int kPerPage = 64;
+  constexpr int kPages = kRows / kPerPage + 1;
+  const int head_dim = Kind().head_dim;
+  const auto pattern = RandomWithOutliers<BFloat16>(int64_t{kPattern} * head_dim, 8);
+  std::vector<BFloat16> rows;
+  while (static_cast<int64_t>(rows.size()) < int64_t{kRows} * head_dim) {
+    rows.insert(rows.end(), pattern.begin(), pattern.end());
+  }
+  std::vector<int32_t> sequences(kRows), entries(kRows), ids(kPages);
+  std::iota(entries.begin(), entries.end(), 0);
+  std::iota(ids.rbegin(), ids.rend(), 0);
+  const DeviceArray<BFloat16> pooled(rows), weight(RandomValues<BFloat16>(head_dim, 7));
+  const DeviceArray<int32_t> sequence(sequences), entry(entries), table(ids);
+  DeviceArray<float> rope(int64_t{kRows} * kRopeDim);
+  FillRopeTable(FrequenciesOf(Table()), kRatio, kRows, rope.get(), TestStream().get());
+  const int64_t page_bytes = PageBytes(Kind().format, head_dim, kPerPage);
+  const auto store = [&](std::byte* data, int first, int count) {
+    StoreEntries({.pooled = pooled.get() + int64_t{first} * head_dim,
+                  .sequence = sequence.get() + first,
+                  .entry = entry.get() + first,
+                  .rows = count,
+                  .page_table = table.get(),
+                  .max_pages = kPages,
+                  .weight = weight.get(),
+                  .rope = rope.get(),
+                  .numerics = std::get<1>(GetParam()),
+                  .pool = {.data = data,
+                           .format = Kind().format,
+                           .head_dim = head_dim,
+                           .entries_per_page = kPerPage,
+                           .page_bytes = page_bytes}},
+                 TestStream().get());
+  };
+  DeviceArray<std::byte> once(kPages * page_bytes), piecewise(kPages * page_bytes);
+  store(once.get(), 0, kRows);
+  for (int first = 0; first < kRows; first += kShort) {
+    store(piecewise.get(), first, std::min(kShort, kRows - first));
+  }
+  EXPECT_EQ(CountDifferent(once.Download(), piecewise.Download()), 0);
 }
 
 TEST_P(StoreEntriesTest, StoresFewRowsAndNone) {
