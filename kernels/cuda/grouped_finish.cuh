@@ -72,8 +72,11 @@ __device__ void FinishGated(const GroupedParams& params, const ExpertTile& tile,
     uint4 values = {};
     if (active) values = Load16(shared.Result() + slot * S::kResultStride + lane % 16 * 16);
     const uint32_t words[4] = {values.x, values.y, values.z, values.w};
-    StoreFp8(params.hidden, tile.first_slot + slot, tile.row_block * 128 + lane % 16 * 8, active,
-             words);
+    const float scale = Fp8GroupScale(words);
+    if (active) {
+      StoreFp8(params.hidden, tile.first_slot + slot, tile.row_block * 128 + lane % 16 * 8, words,
+               scale);
+    }
   }
 }
 

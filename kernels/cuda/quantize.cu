@@ -32,9 +32,12 @@ __global__ void __launch_bounds__(kThreads)
     words[i][2] = value.z;
     words[i][3] = value.w;
   }
+  float scale[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) scale[i] = Fp8GroupScale(words[i]);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    StoreFp8(y, row[i], column[i], row[i] < x.rows, words[i]);
+    if (row[i] < x.rows) StoreFp8(y, row[i], column[i], words[i], scale[i]);
   }
 }
 

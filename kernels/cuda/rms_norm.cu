@@ -12,28 +12,52 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMaxWidth = 8192;
 
-// kRowThreads threads share a row, kChunks times 8 columns each; a row lies in registers between
-// the two passes.
+__device__ void LoadWords(const BFloat16* source, bool exists, uint32_t (&words)[4]) {
+  Vector16 value = {0, 0, 0, 0};
+  if (exists) value = Load16(source);
+  words[0] = value.x;
+  words[1] = value.y;
+  words[2] = value.z;
+  words[3] = value.w;
+}
+
+// Blocks of a multiprocessor that registers are to leave room for.
 template <int kRowThreads, int kChunks>
-__global__ void __launch_bounds__(kThreads, 2) RmsNormKernel(const RmsNormParams params) {
-  AwaitPredecessors();
+constexpr int kResident = kRowThreads > 32 || kChunks <= 2 ? 5
+                          : kChunks <= 6                   ? 4
+                                                           : 2;
+
+// kRowThreads threads share a row, kChunks times 8 columns each; a row lies in registers between
+// the two passes. Each step is made for all chunks before the next begins, so that their latencies
+// run together.
+template <int kRowThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads, kResident<kRowThreads, kChunks>)
+    RmsNormKernel(const RmsNormParams params) {
   constexpr int kBlockRows = kThreads / kRowThreads;
   __shared__ float scratch[kThreads / 32];
   const int64_t row = int64_t{blockIdx.x} * kBlockRows + threadIdx.x / kRowThreads;
   const int n = static_cast<int>(params.x.cols);
   const bool has_row = row < params.x.rows;
+  const int first = threadIdx.x % kRowThreads * 8;
+  constexpr int kStep = kRowThreads * 8;  // columns between chunks
   uint32_t words[kChunks][4];
-  float sum = 0;
+  uint32_t weights[kChunks][4];
+  const auto load_weights = [&](int chunk) {
+    const int column = first + chunk * kStep;
+    LoadWords(params.weight + column, column < n, weights[chunk]);
+  };
+  constexpr bool kWeightsFirst = kChunks <= (kRowThreads == 32 ? 4 : 2);  // registers allow that
+  if constexpr (kWeightsFirst) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) load_weights(chunk);
+  }
+  AwaitPredecessors();
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    const int column = (chunk * kRowThreads + threadIdx.x % kRowThreads) * 8;
-    Vector16 value = {0, 0, 0, 0};
-    if (has_row && column < n) value = Load16(params.x.Row(row) + column);
-    words[chunk][0] = value.x;
-    words[chunk][1] = value.y;
-    words[chunk][2] = value.z;
-    words[chunk][3] = value.w;
+    const int column = first + chunk * kStep;
+    LoadWords(params.x.Row(row) + column, has_row && column < n, words[chunk]);
   }
+  float sum = 0;
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
 #pragma unroll
@@ -46,25 +70,32 @@ __global__ void __launch_bounds__(kThreads, 2) RmsNormKernel(const RmsNormParams
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, n) + params.eps));
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    const int column = (chunk * kRowThreads + threadIdx.x % kRowThreads) * 8;
-    const bool active = has_row && column < n;
-    if (active) {
-      const Vector16 w = Load16(params.weight + column);
-      const uint32_t weights[4] = {w.x, w.y, w.z, w.w};
+    if constexpr (!kWeightsFirst) load_weights(chunk);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        uint32_t& pair = words[chunk][k];
-        pair = PackBf16(__fmul_rn(LowBf16(weights[k]), __fmul_rn(LowBf16(pair), factor)),
-                        __fmul_rn(HighBf16(weights[k]), __fmul_rn(HighBf16(pair), factor)));
-      }
-      if (params.y.data != nullptr) {
-        const uint32_t* out = words[chunk];
-        Store16(params.y.Row(row) + column, {out[0], out[1], out[2], out[3]});
-      }
+    for (int k = 0; k < 4; ++k) {
+      uint32_t& pair = words[chunk][k];
+      const uint32_t weight = weights[chunk][k];
+      pair = PackBf16(__fmul_rn(LowBf16(weight), __fmul_rn(LowBf16(pair), factor)),
+                      __fmul_rn(HighBf16(weight), __fmul_rn(HighBf16(pair), factor)));
     }
-    if (params.quantized.codes != nullptr) {
-      StoreFp8(params.quantized, row, column, active, words[chunk]);
+  }
+  if (params.y.data != nullptr && has_row) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const uint32_t* out = words[chunk];
+      const int column = first + chunk * kStep;
+      if (column < n) Store16(params.y.Row(row) + column, {out[0], out[1], out[2], out[3]});
     }
+  }
+  if (params.quantized.codes == nullptr) return;
+  float scale[kChunks];
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; ++chunk) scale[chunk] = Fp8GroupScale(words[chunk]);
+  if (!has_row) return;
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    const int column = first + chunk * kStep;
+    if (column < n) StoreFp8(params.quantized, row, column, words[chunk], scale[chunk]);
   }
 }
 
