@@ -16,19 +16,37 @@ constexpr int kDim = 512;
 constexpr int kWideHeadTile = 64;
 constexpr int kTile = 64;
 
-// A row is split only as far as there are multiprocessors for its parts; all variants split alike.
+constexpr int kFixedPartTiles = 10;
+
+int Tiles(int candidates) { return (candidates + kTile - 1) / kTile; }
+
+// Of a launch; all heads count.
+int64_t PartsOf(const SparseAttentionParams& params, const AttentionPlan& plan) {
+  return int64_t{plan.rows} * params.heads * plan.splits;
+}
+
+// The first launch. All variants split alike.
 AttentionPlan MakePlan(const SparseAttentionParams& params, int head_tile) {
   AttentionPlan plan;
   plan.head_tile = head_tile;
   plan.head_tiles = (params.heads + head_tile - 1) / head_tile;
   const int processors = CurrentDevice().multiprocessors;
   const int wide_tiles = (params.heads + kWideHeadTile - 1) / kWideHeadTile;
-  const int64_t pieces = std::max<int64_t>(1, int64_t{params.batch.rows} * wide_tiles);
-  const int tiles = (params.window + kTile - 1) / kTile + (params.max_entries + kTile - 1) / kTile;
-  plan.splits = static_cast<int>(std::clamp<int64_t>(processors / pieces, 1, tiles));
-  plan.items = int64_t{params.batch.rows} * plan.head_tiles * plan.splits;
-  plan.blocks = static_cast<int>(std::min<int64_t>(plan.items, processors));
-  const int64_t parts = int64_t{params.batch.rows} * params.heads * plan.splits;
+  const int tiles = Tiles(params.window) + Tiles(params.max_entries);
+  plan.rows = params.batch.rows;
+  if (params.fixed_parts) {
+    plan.part_tiles = std::max(kFixedPartTiles, Tiles(params.window) + Tiles(params.k));
+    plan.splits = (tiles + plan.part_tiles - 1) / plan.part_tiles;
+    // Parts of as many rows as keep the device busy have room.
+    if (plan.splits > 1) {
+      plan.rows = std::min(plan.rows, std::max(1, processors / (plan.splits * wide_tiles)));
+    }
+  } else {
+    // A row is split only as far as there are multiprocessors for its parts.
+    const int64_t pieces = std::max<int64_t>(1, int64_t{params.batch.rows} * wide_tiles);
+    plan.splits = static_cast<int>(std::clamp<int64_t>(processors / pieces, 1, tiles));
+  }
+  const int64_t parts = PartsOf(params, plan);
   plan.partial_outputs = params.scratch;
   plan.partial_maxima = params.scratch + parts * kDim;
   plan.partial_sums = plan.partial_maxima + parts;
@@ -54,10 +72,14 @@ using LaunchVariant = void (*)(const SparseAttentionParams&, const AttentionPlan
 void Run(LaunchVariant launch, int head_tile, const SparseAttentionParams& params,
          CUstream_st* stream) {
   Check(params);
-  if (params.batch.rows == 0) return;
-  const AttentionPlan plan = MakePlan(params, head_tile);
-  launch(params, plan, stream);
-  if (plan.splits > 1) CombineSplits(params, plan, stream);
+  AttentionPlan plan = MakePlan(params, head_tile);
+  for (; plan.first_row < params.batch.rows; plan.first_row += plan.rows) {
+    plan.rows = std::min(plan.rows, params.batch.rows - plan.first_row);
+    plan.items = int64_t{plan.rows} * plan.head_tiles * plan.splits;
+    plan.blocks = static_cast<int>(std::min<int64_t>(plan.items, CurrentDevice().multiprocessors));
+    launch(params, plan, stream);
+    if (plan.splits > 1) CombineSplits(params, plan, stream);
+  }
 }
 
 }  // namespace
@@ -65,8 +87,7 @@ void Run(LaunchVariant launch, int head_tile, const SparseAttentionParams& param
 int64_t SparseAttentionScratchBytes(const SparseAttentionParams& params) {
   const AttentionPlan plan = MakePlan(params, kWideHeadTile);
   if (plan.splits == 1) return 0;
-  const int64_t parts = int64_t{params.batch.rows} * params.heads * plan.splits;
-  return parts * (kDim + 2) * static_cast<int64_t>(sizeof(float));
+  return PartsOf(params, plan) * (kDim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
 void SparseAttention(const SparseAttentionParams& params, CUstream_st* stream) {

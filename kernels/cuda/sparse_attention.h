@@ -12,8 +12,10 @@ namespace baton::kernels::cuda {
 // selection, HCA layers with every visible entry (`selected` null), window layers (ratio 0).
 // Products accumulate FP32 in the order of the tensor cores and candidates are visited 64 at a time
 // with a running maximum. Where rows are too few to fill the device their candidates are cut into
-// splits, whose number depends on the size of the batch: results differ by rounding then. Nothing
-// is written for padded rows.
+// parts, whose number depends on the size of the batch: results differ by rounding then. With
+// `fixed_parts` they are cut by a row's position alone, so that its bits do not depend on the
+// batch: a part is what a row with a selection attends, or at least 640 candidates. Nothing is
+// written for padded rows.
 struct SparseAttentionParams {
   BatchView batch;
   const BFloat16* q = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes
@@ -21,6 +23,7 @@ struct SparseAttentionParams {
   const float* sinks = nullptr;  // [heads]
   float scale = 0;
   int window = 128;
+  bool fixed_parts = false;
 
   const BFloat16* chunk = nullptr;    // [batch.rows, 512]: window rows of this step
   SlotRings<const BFloat16> rings{};  // window rows of positions before a sequence's start

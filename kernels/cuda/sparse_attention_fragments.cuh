@@ -87,9 +87,8 @@ __device__ inline Pair FinishSoftmax(const SparseAttentionParams& params, const 
   for (int i = 0; i < 2; ++i) {
     factor.v[i] = 1.0f / (softmax.sum.v[i] + Exp2(softmax.sinks.v[i] - softmax.maximum.v[i]));
     const int head = work.head_begin + head_of_thread + 8 * i;
-    if (plan.splits == 1 || !reports || head >= params.heads || threadIdx.x % 4 != 0) continue;
-    const int64_t part =
-        (static_cast<int64_t>(work.row) * params.heads + head) * plan.splits + work.split;
+    if (work.parts == 1 || !reports || head >= params.heads || threadIdx.x % 4 != 0) continue;
+    const int64_t part = PartOf(params, plan, work.row, head, work.split);
     plan.partial_maxima[part] = softmax.maximum.v[i];
     plan.partial_sums[part] = softmax.sum.v[i];
   }
@@ -106,11 +105,11 @@ __device__ inline void StoreHeads(const SparseAttentionParams& params, const Att
     const int head = work.head_begin + head_of_thread + 8 * i;
     const bool exists = head < params.heads;
     const int64_t row_head = static_cast<int64_t>(work.row) * params.heads + head;
-    if (plan.splits == 1) {
+    if (work.parts == 1) {
       StoreOutput(exists ? params.out + row_head * kKvDim + first_channel : nullptr, o, i,
                   factor.v[i]);
     } else if (exists) {
-      const int64_t part = row_head * plan.splits + work.split;
+      const int64_t part = PartOf(params, plan, work.row, head, work.split);
       StorePart(plan.partial_outputs + part * kKvDim + first_channel, o, i);
     }
   }
@@ -120,9 +119,8 @@ __device__ inline void StoreHeads(const SparseAttentionParams& params, const Att
 __device__ inline void StoreNothing(const SparseAttentionParams& params, const AttentionPlan& plan,
                                     const AttentionWork& work) {
   const int head = work.head_begin + static_cast<int>(threadIdx.x);
-  if (plan.splits == 1 || threadIdx.x >= plan.head_tile || head >= params.heads) return;
-  const int64_t part =
-      (static_cast<int64_t>(work.row) * params.heads + head) * plan.splits + work.split;
+  if (work.parts <= 1 || threadIdx.x >= plan.head_tile || head >= params.heads) return;
+  const int64_t part = PartOf(params, plan, work.row, head, work.split);
   plan.partial_maxima[part] = -INFINITY;
   plan.partial_sums[part] = 0;
 }

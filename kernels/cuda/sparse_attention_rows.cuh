@@ -43,6 +43,7 @@ struct AttentionWork {
   int row = 0;
   int head_begin = 0;
   int split = 0;
+  int parts = 0;  // of the row
   int tile = 0;
   int tile_end = 0;
 };
@@ -66,21 +67,29 @@ __device__ inline RowCandidates CandidatesOf(const SparseAttentionParams& params
 }
 
 // Piece number `item` of the plan; no tiles where the row is padded or too short for the split.
+__device__ inline int RowOf(const AttentionPlan& plan, int64_t item) {
+  return plan.first_row + static_cast<int>(item / plan.splits / plan.head_tiles);
+}
 __device__ inline AttentionWork WorkOf(const AttentionPlan& plan, const RowCandidates& c,
                                        int64_t item) {
   AttentionWork work;
   work.split = static_cast<int>(item % plan.splits);
   work.head_begin = static_cast<int>(item / plan.splits % plan.head_tiles) * plan.head_tile;
-  work.row = static_cast<int>(item / plan.splits / plan.head_tiles);
+  work.row = RowOf(plan, item);
+  if (c.sequence < 0) return work;
   const int begin = c.first / kKvTile;
   const int end = (c.window_slots + c.entries + kKvTile - 1) / kKvTile;
-  const int each = (end - begin + plan.splits - 1) / plan.splits;
+  const int each =
+      plan.part_tiles > 0 ? plan.part_tiles : (end - begin + plan.splits - 1) / plan.splits;
+  work.parts = (end - begin + each - 1) / each;
   work.tile = begin + work.split * each;
-  work.tile_end = c.sequence < 0 ? work.tile : min(work.tile + each, end);
+  work.tile_end = min(work.tile + each, end);
   return work;
 }
-__device__ inline int RowOf(const AttentionPlan& plan, int64_t item) {
-  return static_cast<int>(item / plan.splits / plan.head_tiles);
+// Where what is left of a part for later lies.
+__device__ inline int64_t PartOf(const SparseAttentionParams& params, const AttentionPlan& plan,
+                                 int row, int head, int split) {
+  return (static_cast<int64_t>(row - plan.first_row) * params.heads + head) * plan.splits + split;
 }
 
 // Window row of a slot that exists.

@@ -135,36 +135,8 @@ struct Case {
   }
 
   // The device's result for all rows that are not padded; padded ones must stay untouched.
-  std::vector<BFloat16> Run(Variant variant) {
-    DeviceArray<BFloat16> device_q(q);
-    DeviceArray<BFloat16> device_chunk(chunk);
-    DeviceArray<BFloat16> device_rings(rings);
-    DeviceArray<float> device_sinks(sinks);
-    DeviceArray<int32_t> device_selected(selected);
-    DeviceArray<BFloat16> out(static_cast<int64_t>(q.size()));
-    SparseAttentionParams params = {.batch = batch.view(),
-                                    .q = device_q.get(),
-                                    .heads = heads,
-                                    .sinks = device_sinks.get(),
-                                    .scale = 1.0f / std::sqrt(static_cast<float>(kDim)),
-                                    .window = layer.window,
-                                    .chunk = device_chunk.get(),
-                                    .rings = {.data = device_rings.get(),
-                                              .rows = kRingRows,
-                                              .width = kDim,
-                                              .slot_stride = kRingRows * kDim}};
-    params.ratio = layer.ratio;
-    params.pool = pool.Upload();
-    const auto entries = Entries(layer, sequences);
-    const int64_t most = *std::max_element(entries.begin(), entries.end());
-    params.max_entries = static_cast<int>(layer.k > 0 ? std::min<int64_t>(layer.k, most) : most);
-    params.selected = layer.k > 0 ? device_selected.get() : nullptr;
-    params.k = layer.k;
-    params.out = out.get();
-    DeviceArray<std::byte> scratch(SparseAttentionScratchBytes(params));
-    params.scratch = reinterpret_cast<float*>(scratch.get());
-    variant(params, TestStream().get());
-    std::vector<BFloat16> result = out.Download();
+  std::vector<BFloat16> Run(Variant variant, bool fixed_parts = false) {
+    std::vector<BFloat16> result = Launch(variant, batch.view(), 0, sequences, fixed_parts);
     int64_t real = 0;
     for (const Sequence& s : sequences) real += s.rows;
     real *= int64_t{heads} * kDim;
@@ -172,7 +144,51 @@ struct Case {
     result.resize(real);
     return result;
   }
+  // Of one sequence in a batch of its own.
+  std::vector<BFloat16> RunAlone(Variant variant, size_t s, bool fixed_parts) {
+    const TestBatch alone({Rows()[s]}, 0);
+    int64_t first_row = 0;
+    for (size_t i = 0; i < s; ++i) first_row += sequences[i].rows;
+    return Launch(variant, alone.view(), first_row, {sequences[s]}, fixed_parts);
+  }
 
+ private:
+  std::vector<BFloat16> Launch(Variant variant, const BatchView& view, int64_t first_row,
+                               const std::vector<Sequence>& members, bool fixed_parts) {
+    const int64_t width = int64_t{heads} * kDim;
+    DeviceArray<BFloat16> device_q(q);
+    DeviceArray<BFloat16> device_chunk(chunk);
+    DeviceArray<BFloat16> device_rings(rings);
+    DeviceArray<float> device_sinks(sinks);
+    DeviceArray<int32_t> device_selected(selected);
+    DeviceArray<BFloat16> out(view.rows * width);
+    SparseAttentionParams params = {.batch = view,
+                                    .q = device_q.get() + first_row * width,
+                                    .heads = heads,
+                                    .sinks = device_sinks.get(),
+                                    .scale = 1.0f / std::sqrt(static_cast<float>(kDim)),
+                                    .window = layer.window,
+                                    .fixed_parts = fixed_parts,
+                                    .chunk = device_chunk.get() + first_row * kDim,
+                                    .rings = {.data = device_rings.get(),
+                                              .rows = kRingRows,
+                                              .width = kDim,
+                                              .slot_stride = kRingRows * kDim}};
+    params.ratio = layer.ratio;
+    params.pool = pool.Upload();
+    const auto entries = Entries(layer, members);
+    const int64_t most = *std::max_element(entries.begin(), entries.end());
+    params.max_entries = static_cast<int>(layer.k > 0 ? std::min<int64_t>(layer.k, most) : most);
+    params.selected = layer.k > 0 ? device_selected.get() + first_row * layer.k : nullptr;
+    params.k = layer.k;
+    params.out = out.get();
+    DeviceArray<std::byte> scratch(SparseAttentionScratchBytes(params));
+    params.scratch = reinterpret_cast<float*>(scratch.get());
+    variant(params, TestStream().get());
+    return out.Download();
+  }
+
+ public:
   int heads;
   Layer layer;
   std::vector<Sequence> sequences;
@@ -230,6 +246,31 @@ TEST_P(SparseAttentionTest, OtherWindows) {
   for (const int window : {1, 8, 100}) {
     ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .k = 16, .window = window},
                   {{90, 5}, {0, 3}, {250, 2}}, 0, 10);
+  }
+}
+
+// Rows of one part and of several, launches of all rows and of some at a time.
+TEST_P(SparseAttentionTest, WithFixedPartsARowDoesNotDependOnTheBatch) {
+  const std::vector<Sequence> decoding = {{0, 1},     {63, 2},    {5000, 1},
+                                          {65535, 1}, {65663, 1}, {300000, 3}};
+  const std::vector<Sequence> mixed = {{0, 70}, {81000, 2}, {130, 40}, {2000, 33}, {9000, 1}};
+  for (const EntryFormat format : {EntryFormat::kBf16, EntryFormat::kFp8Packed}) {
+    for (const auto& [layer, sequences] :
+         {std::pair{Layer{}, mixed}, std::pair{Layer{.ratio = 128, .format = format}, decoding},
+          std::pair{Layer{.ratio = 128, .format = format}, mixed},
+          std::pair{Layer{.ratio = 4, .format = format, .k = 512}, mixed},
+          std::pair{Layer{.ratio = 4, .format = format, .k = 2048}, mixed}}) {
+      Case c(64, layer, sequences, 2, 13);
+      const std::vector<BFloat16> together = c.Run(GetParam(), /*fixed_parts=*/true);
+      EXPECT_LT(RelativeError(together, c.Expected()), kTolerance);
+      auto begin = together.begin();
+      for (size_t s = 0; s < sequences.size(); ++s) {
+        const auto end = begin + int64_t{sequences[s].rows} * c.heads * kDim;
+        EXPECT_EQ(CountDifferent(c.RunAlone(GetParam(), s, true), {begin, end}), 0)
+            << "ratio " << layer.ratio << ", k " << layer.k << ", position " << sequences[s].start;
+        begin = end;
+      }
+    }
   }
 }
 
