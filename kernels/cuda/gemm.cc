@@ -50,7 +50,7 @@ void Linear::RunBf16(MatrixView<const BFloat16> x, MatrixView<Y> y, std::byte* w
   BATON_CHECK(!is_fp8() && x.cols == k_ && x.stride % 8 == 0)
       << "x [" << x.rows << ", " << x.cols << "], stride " << x.stride << ", k " << k_;
   CheckOutput(y, output_, x.rows, n_);
-  if (x.rows <= kSmallGemmRows) {
+  if (PrefersSmallGemm(x.rows, n_)) {
     SmallGemm({.y_format = std::is_same_v<Y, float> ? SmallGemmParams::Format::kF32
                                                     : SmallGemmParams::Format::kBf16,
                .rows = static_cast<int>(x.rows),
@@ -82,7 +82,7 @@ void Linear::RunFp8(const Fp8Rows& x, MatrixView<Y> y, std::byte* workspace,
       << "x [" << x.rows << ", " << x.cols << "], stride " << x.stride << ", scale stride "
       << x.scale_stride << ", k " << k_;
   CheckOutput(y, output_, x.rows, n_);
-  if (x.rows <= kSmallGemmRows) {
+  if (PrefersSmallGemm(x.rows, n_)) {
     SmallGemm({.w_format = SmallGemmParams::Format::kFp8,
                .x_format = SmallGemmParams::Format::kFp8,
                .y_format = std::is_same_v<Y, float> ? SmallGemmParams::Format::kF32

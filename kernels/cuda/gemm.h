@@ -16,14 +16,13 @@ namespace baton::kernels::cuda {
 // A linear layer y = x W^T (kernels/gemm.h) whose weights are on the device, in the format of the
 // checkpoint: BF16, or e4m3 with a scale per 128 x 128 block. Immutable; any thread may run it.
 //
-// Up to kSmallGemmRows rows go to SmallGemm, which is bound by reading W, more to cuBLASLt. Within
-// the former a row's bits do not depend on the batch. With the latter they are the same from run to
-// run, but may change where the number of rows crosses kSmallGemmRows or a power of two above,
-// since cuBLASLt then takes another tile or, up to 512 rows, another split of the sum (gemm_lt.h).
+// Few rows go to SmallGemm, which is bound by reading W, more to cuBLASLt. With wgmma a row's bits
+// do not depend on the batch; with mma.sync (variants.h) they may change where the number of rows
+// crosses from one to the other.
 //
 // Differences from kernels/gemm.h: sums are in the order of the tensor cores; FP8 products are
-// accumulated per block of 128 columns at the tensor cores' FP8 precision (about 14 bits) by
-// cuBLASLt, in FP32 by SmallGemm.
+// accumulated per block of 128 columns at the tensor cores' FP8 precision (about 14 bits), in FP32
+// by SmallGemm with mma.sync.
 class Linear {
  public:
   struct Options {

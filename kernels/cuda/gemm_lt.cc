@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <source_location>
 
 #include <cublasLt.h>
@@ -74,7 +75,7 @@ struct Problem {
 };
 
 constexpr int64_t kFirstBucket = 64;  // rows
-constexpr int64_t kSplitRows = 512;   // up to which a sum may be split
+constexpr size_t kLeastBuckets = 10;  // looked through
 
 // The smallest i with rows <= kFirstBucket * 2^i.
 size_t Bucket(int64_t rows) {
@@ -83,7 +84,20 @@ size_t Bucket(int64_t rows) {
   return bucket;
 }
 
-cublasLtMatmulAlgo_t Choose(const LtMatmul::Shape& shape, int64_t rows) {
+using Chosen = std::optional<cublasLtMatmulAlgo_t>;
+
+int FamilyOf(const cublasLtMatmulAlgo_t& algorithm) {
+  int family = 0;
+  size_t written = 0;
+  CheckLt(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_ID, &family,
+                                               sizeof(family), &written),
+          "cublasLtMatmulAlgoConfigGetAttribute");
+  return family;
+}
+
+// The fastest, as cuBLASLt has it, of those that do not split k and are of the same family as
+// `for_more`, chosen for more rows, which serves where there is none.
+Chosen Choose(const LtMatmul::Shape& shape, int64_t rows, const Chosen& for_more) {
   // The scales' addresses are looked at, but only for whether there are any.
   alignas(16) static const float somewhere[4] = {};
   LtMatmul::Call call{.rows = rows,
@@ -101,20 +115,18 @@ cublasLtMatmulAlgo_t Choose(const LtMatmul::Shape& shape, int64_t rows) {
             "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{LtMatmul::kWorkspaceBytes});
-  cublasLtMatmulHeuristicResult_t result;
-  const auto find = [&](uint32_t reductions) {
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
-    int found = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(Handle(), &problem.operation, &problem.w, &problem.x,
-                                       &problem.y, &problem.y, &preference, 1, &result, &found);
-    return status == CUBLAS_STATUS_SUCCESS && found == 1;
-  };
-  BATON_CHECK((rows > kSplitRows && find(CUBLASLT_REDUCTION_SCHEME_NONE)) ||
-              find(CUBLASLT_REDUCTION_SCHEME_MASK))
-      << "cuBLASLt has no " << (IsFp8(shape) ? "FP8 (1x128 by 128x128 scales)" : "BF16")
-      << " product for n " << shape.n << ", k " << shape.k << ", " << rows << " rows";
-  return result.algo;
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+  constexpr int kCandidates = 16;
+  cublasLtMatmulHeuristicResult_t results[kCandidates];
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      Handle(), &problem.operation, &problem.w, &problem.x, &problem.y, &problem.y, &preference,
+      kCandidates, results, &found);
+  if (status != CUBLAS_STATUS_SUCCESS) return for_more;
+  for (int i = 0; i < found; ++i) {
+    if (!for_more || FamilyOf(results[i].algo) == FamilyOf(*for_more)) return results[i].algo;
+  }
+  return for_more;
 }
 
 }  // namespace
@@ -123,9 +135,16 @@ LtMatmul::LtMatmul(const Shape& shape) : shape_(shape) {
   static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
   BATON_CHECK(shape.n % (IsFp8(shape) ? 16 : 8) == 0 && shape.k % (IsFp8(shape) ? 128 : 16) == 0)
       << "n " << shape.n << ", k " << shape.k;
-  for (size_t i = 0; i <= Bucket(shape.max_rows); ++i) {
-    const cublasLtMatmulAlgo_t algorithm = Choose(shape, kFirstBucket << i);
-    std::memcpy(algorithms_.emplace_back().data, &algorithm, sizeof(algorithm));
+  algorithms_.resize(Bucket(shape.max_rows) + 1);
+  Chosen algorithm;
+  for (size_t i = std::max(algorithms_.size(), kLeastBuckets); i-- > 0;) {
+    algorithm = Choose(shape, kFirstBucket << i, algorithm);
+    if (i >= algorithms_.size()) continue;
+    BATON_CHECK(algorithm.has_value())
+        << "cuBLASLt has no " << (IsFp8(shape) ? "FP8 (1x128 by 128x128 scales)" : "BF16")
+        << " product with whole sums for n " << shape.n << ", k " << shape.k << ", "
+        << (kFirstBucket << i) << " rows";
+    std::memcpy(algorithms_[i].data, &*algorithm, sizeof(*algorithm));
   }
 }
 

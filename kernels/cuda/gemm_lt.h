@@ -9,9 +9,9 @@ namespace baton::kernels::cuda {
 
 // Products through cuBLASLt: y = x w^T with w [n, k] and x [m, k], for m rows that change from call
 // to call. Algorithms are chosen when the object is made, one for each power of two of rows from 64
-// up. Beyond 512 rows they do not split k, if cuBLASLt has such a one: an output is then one sum
-// over ascending k. With fewer rows a split keeps the card busy (ten times faster at 64 rows of a
-// layer of 2048 x 4096); it gives the same bits from run to run.
+// up, of those of one family that do not split k: an output is one sum over ascending k, and a row
+// has the same bits whatever the number of rows. cuBLASLt does not promise that; its wgmma kernels
+// do so, and the tests of Linear hold them to it.
 class LtMatmul {
  public:
   enum class Input : uint8_t { kBf16, kFp8Blocks };

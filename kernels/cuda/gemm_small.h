@@ -8,17 +8,20 @@ struct CUstream_st;
 
 namespace baton::kernels::cuda {
 
-// y[m, n] = sum_k x[m, k] * w[n, k] for the few rows of a decoding step, where a product costs what
-// it takes to read w. Products are exact; the sum is FP32: per 16 columns by the tensor cores, then
-// over every eighth chunk of 128 bytes of a weight's row, then over those eight sums. With FP8
-// weights each chunk's sum is multiplied by its scale first. A row's bits depend on neither the
-// other rows nor their number.
+// y[m, n] = sum_k x[m, k] * w[n, k] for few rows, as in a decoding step, where a product costs what
+// it takes to read w. A row's bits depend on neither the other rows nor their number.
+//
+// With wgmma an output is one sum over ascending k in the tensor cores' own steps, and with FP8
+// activations, whose sums keep about 14 bits of the largest term there, an FP32 sum over chunks of
+// 128 columns, each scaled first: the bits of LtMatmul. With mma.sync products are exact and sums
+// FP32: per 16 columns by the tensor cores, then over every eighth chunk of 128 bytes of a weight's
+// row, then over those eight sums.
 struct SmallGemmParams {
   enum class Format : uint8_t { kBf16, kF32, kFp8 };
   Format w_format = Format::kBf16;  // kBf16, kFp8
   Format x_format = Format::kBf16;  // kBf16, kFp8; kFp8 with FP8 weights only
   Format y_format = Format::kBf16;  // kBf16, kF32
-  int rows = 0;                     // at most kSmallGemmRows
+  int rows = 0;                     // at most 32 with mma.sync
   int64_t n = 0;
   int64_t k = 0;   // a multiple of 128 bytes of w
   int groups = 1;  // independent products with n a multiple of 128, one after another everywhere
@@ -35,8 +38,15 @@ struct SmallGemmParams {
   void* y = nullptr;           // group g at column g * n
   int64_t y_stride = 0;
 };
-inline constexpr int kSmallGemmRows = 32;
+// Whether it is the one to take, rather than LtMatmul, for so many rows of outputs and n of a
+// group: rows are few, or outputs so few that whole sums leave LtMatmul's larger tiles idle.
+bool PrefersSmallGemm(int64_t rows, int64_t n);
 
 void SmallGemm(const SmallGemmParams& params, CUstream_st* stream);
+
+// wgmma; see variants.h.
+void SmallGemmSm90a(const SmallGemmParams& params, CUstream_st* stream);
+// mma.sync.
+void SmallGemmPortable(const SmallGemmParams& params, CUstream_st* stream);
 
 }  // namespace baton::kernels::cuda

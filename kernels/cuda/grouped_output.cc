@@ -37,7 +37,7 @@ void GroupedOutput::Run(MatrixView<const BFloat16> o, MatrixView<BFloat16> z, st
       << "o [" << o.rows << ", " << o.cols << "], z [" << z.rows << ", " << z.cols << "], "
       << groups_ << " groups of " << width_ << " to " << rank_;
   const int64_t scale_stride = LtMatmul::ScaleColumns(width_);
-  if (o.rows <= kSmallGemmRows) {
+  if (PrefersSmallGemm(o.rows, rank_ * groups_)) {
     SmallGemm({.w_format = SmallGemmParams::Format::kFp8,
                .rows = static_cast<int>(o.rows),
                .n = rank_,

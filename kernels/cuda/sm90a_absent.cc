@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "kernels/cuda/gemm_small.h"
 #include "kernels/cuda/grouped_product.h"
 #include "kernels/cuda/hyper_projection.h"
 #include "kernels/cuda/index_logits.h"
@@ -20,6 +21,7 @@ namespace {
 
 bool HasSm90a() { return false; }
 
+void SmallGemmSm90a(const SmallGemmParams&, CUstream_st*) { Refuse("products of few rows"); }
 void IndexLogitsSm90a(const IndexLogitsParams&, CUstream_st*) { Refuse("index logits"); }
 void LaunchAttentionSm90a(const SparseAttentionParams&, const AttentionPlan&, CUstream_st*) {
   Refuse("attention");

@@ -3,7 +3,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-#include "common/base/check.h"
 #include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/numeric.cuh"
@@ -280,20 +279,10 @@ void LaunchFor(const SmallGemmParams& params, CUstream_st* stream) {
 
 }  // namespace
 
-void SmallGemm(const SmallGemmParams& params, CUstream_st* stream) {
+void SmallGemmPortable(const SmallGemmParams& params, CUstream_st* stream) {
   using Format = SmallGemmParams::Format;
-  const bool fp8_weights = params.w_format == Format::kFp8;
-  const bool fp8_input = params.x_format == Format::kFp8;
-  const int64_t chunk = fp8_weights ? kChunkBytes : kChunkBytes / 2;
-  BATON_CHECK(params.n * params.groups <= INT32_MAX && params.k <= INT32_MAX);
-  BATON_CHECK(params.rows <= kSmallGemmRows && params.k % chunk == 0 &&
-              (params.groups == 1 || params.n % 128 == 0))
-      << params.rows << " rows, n " << params.n << ", k " << params.k << ", " << params.groups
-      << " groups";
-  BATON_CHECK(fp8_weights || !fp8_input) << "FP8 activations with BF16 weights";
-  if (params.rows == 0) return;
-  if (!fp8_weights) return LaunchFor<Bf16, Bf16>(params, stream);
-  if (!fp8_input) return LaunchFor<Fp8, Bf16>(params, stream);
+  if (params.w_format != Format::kFp8) return LaunchFor<Bf16, Bf16>(params, stream);
+  if (params.x_format != Format::kFp8) return LaunchFor<Fp8, Bf16>(params, stream);
   LaunchFor<Fp8, Fp8>(params, stream);
 }
 

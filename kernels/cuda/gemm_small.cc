@@ -1,0 +1,40 @@
+#include "kernels/cuda/gemm_small.h"
+
+#include "common/base/check.h"
+#include "kernels/cuda/variants.h"
+#include "kernels/runtime/device.h"
+
+namespace baton::kernels::cuda {
+
+namespace {
+
+constexpr int kChunkBytes = 128;  // of a row of w
+constexpr int kMaxRowsPortable = 32;
+
+}  // namespace
+
+bool PrefersSmallGemm(int64_t rows, int64_t n) {
+  if (rows <= kMaxRowsPortable) return true;
+  if (!HasSm90a()) return false;
+  constexpr int64_t kTokens = 64;
+  const int64_t panel = rows <= kTokens ? 64 : 16;
+  return n / panel * ((rows + kTokens - 1) / kTokens) <= CurrentDevice().multiprocessors;
+}
+
+void SmallGemm(const SmallGemmParams& params, CUstream_st* stream) {
+  using Format = SmallGemmParams::Format;
+  const bool fp8_weights = params.w_format == Format::kFp8;
+  const int64_t chunk = fp8_weights ? kChunkBytes : kChunkBytes / 2;
+  BATON_CHECK(params.n * params.groups <= INT32_MAX && params.k <= INT32_MAX);
+  BATON_CHECK(params.k % chunk == 0 && (params.groups == 1 || params.n % 128 == 0))
+      << params.rows << " rows, n " << params.n << ", k " << params.k << ", " << params.groups
+      << " groups";
+  BATON_CHECK(fp8_weights || params.x_format != Format::kFp8)
+      << "FP8 activations with BF16 weights";
+  BATON_CHECK(HasSm90a() || params.rows <= kMaxRowsPortable) << params.rows << " rows";
+  if (params.rows == 0) return;
+  if (HasSm90a()) return SmallGemmSm90a(params, stream);
+  SmallGemmPortable(params, stream);
+}
+
+}  // namespace baton::kernels::cuda
