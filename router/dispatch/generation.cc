@@ -24,7 +24,15 @@ Generation::~Generation() = default;
 
 void Generation::Start() {
   MutexLock lock(mutex_);
+  if (sink_ == nullptr || EndIfAbandoned()) return;
   if (absl::Status status = StartAttempt(); !status.ok()) End(std::move(status));
+}
+
+bool Generation::EndIfAbandoned() {
+  if (!sink_->abandoned()) return false;
+  if (call_ != nullptr) call_->Cancel();
+  End(absl::CancelledError("nobody wants the answer any more"));
+  return true;
 }
 
 void Generation::Cancel(absl::Status status) {
@@ -98,7 +106,7 @@ absl::Status Generation::StartAttempt() {
 
 void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
   MutexLock lock(mutex_);
-  if (sink_ == nullptr || attempt != tracker_.attempts()) return;
+  if (sink_ == nullptr || attempt != tracker_.attempts() || EndIfAbandoned()) return;
   if (message.handoff) end_.handoff = *std::move(message.handoff);
   const size_t scored = spec_.sampling.top_logprobs ? message.token_ids.size() : 0;
   if (message.logprobs.size() != scored) {
@@ -128,6 +136,7 @@ void Generation::ObserveTokens(size_t count) {
     metrics.time_to_first_token.Observe(Seconds(end_.time_to_first_token));
     metrics.stage_duration[RouterStage::kFirstToken].Observe(Seconds(now - attempt_started_));
     prefill_lease_.Release();
+    sink_->OnFirstToken();
   }
   last_token_ = now;
 }
@@ -156,7 +165,7 @@ void Generation::EmitPending() {
 
 void Generation::OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) {
   MutexLock lock(mutex_);
-  if (sink_ == nullptr || attempt != tracker_.attempts()) return;
+  if (sink_ == nullptr || attempt != tracker_.attempts() || EndIfAbandoned()) return;
   call_ = nullptr;
   // Everything was said before the stream broke: that is a success.
   if (end_.finish_reason != FinishReason::kNone) {

@@ -58,7 +58,7 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
              std::shared_ptr<GenerationSink> sink, std::function<void()> on_end);
   ~Generation() override;
 
-  // Once. Errors, too, go to the sink.
+  // Once, or never if it is cancelled. Errors, too, go to the sink.
   void Start();
 
   // Ends the request with `status` unless it has ended.
@@ -70,6 +70,7 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   void OnDecodeMessage(uint32_t attempt, DecodeMessage message) override;
   void OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) override;
 
+  bool EndIfAbandoned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StartAttempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Route> Choose(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DecodeAttempt MakeAttempt(const Route& route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

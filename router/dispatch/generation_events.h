@@ -82,6 +82,10 @@ struct GenerationEnd {
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
+  // The first token of an attempt has come: its prompt has been computed.
+  virtual void OnFirstToken() {}
+  // Nobody wants the rest: the generation ends as cancelled when it next hears of its worker.
+  virtual bool abandoned() const { return false; }
   // Deltas of a streamed generation, in order. Once the first was handed over the request can no
   // longer be retried on another worker.
   virtual void OnDelta(GenerationDelta delta) = 0;

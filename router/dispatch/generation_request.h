@@ -32,6 +32,7 @@ inline constexpr float kMinTopP = 1e-6f;
 inline constexpr int32_t kMinTopK = -1;  // -1 and 0: off
 inline constexpr int32_t kMaxTokens = std::numeric_limits<int32_t>::max();
 inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr int64_t kMaxChoices = 16;  // answers to one prompt
 
 // Unset fields take the model's defaults.
 struct RequestedSampling {

@@ -68,14 +68,17 @@ GenerationService::~GenerationService() {
   BATON_CHECK(gate_.inside() == 0) << "generations outlive their service";
 }
 
-absl::StatusOr<Gate::Pass> GenerationService::Admit() {
-  Gate::Pass pass = gate_.TryEnter();
-  if (!pass) return absl::UnavailableError("the router is shutting down");
+absl::StatusOr<std::vector<Gate::Pass>> GenerationService::Admit(size_t count) {
+  std::vector<Gate::Pass> passes(count);
+  for (Gate::Pass& pass : passes) {
+    pass = gate_.TryEnter();
+    if (!pass) return absl::UnavailableError("the router is shutting down");
+  }
   if (gate_.inside() > options_.max_concurrent_requests) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the router is full: ", options_.max_concurrent_requests, " requests are running"));
   }
-  return pass;
+  return passes;
 }
 
 // Refuses before tokenizing, which takes a second a megabyte, a text that cannot be short enough:
@@ -138,11 +141,11 @@ absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationReque
 }
 
 // [PD-1] router: admit, render the chat, tokenize
-absl::StatusOr<std::shared_ptr<Generation>> GenerationService::TryStart(
-    GenerationRequest request, std::shared_ptr<GenerationSink> sink,
+absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::TryPrepare(
+    const GenerationRequest& request, std::vector<std::shared_ptr<GenerationSink>> sinks,
     std::chrono::nanoseconds timeout) {
   const Clock::TimePoint arrival = environment_->clock->Now();
-  BATON_ASSIGN_OR_RETURN(Gate::Pass pass, Admit());
+  BATON_ASSIGN_OR_RETURN(std::vector<Gate::Pass> passes, Admit(sinks.size()));
   BATON_ASSIGN_OR_RETURN(GenerationSpec spec, MakeSpec(request));
   spec.arrival = arrival;
   spec.deadline = arrival + std::min(timeout, options_.request_timeout);
@@ -151,6 +154,18 @@ absl::StatusOr<std::shared_ptr<Generation>> GenerationService::TryStart(
       Seconds(environment_->clock->Now() - arrival));
   metrics.prompt_tokens.Increment(static_cast<double>(spec.prompt_tokens->size()));
 
+  std::vector<std::shared_ptr<Generation>> generations;
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    generations.push_back(Make(spec, std::move(sinks[i]), std::move(passes[i])));
+    spec.id = RequestId::Random();
+    ++spec.sampling.seed;
+  }
+  return generations;
+}
+
+std::shared_ptr<Generation> GenerationService::Make(GenerationSpec spec,
+                                                    std::shared_ptr<GenerationSink> sink,
+                                                    Gate::Pass pass) {
   const RequestId id = spec.id;
   auto shared_pass = std::make_shared<Gate::Pass>(std::move(pass));
   auto generation = std::make_shared<Generation>(environment_, std::move(spec), std::move(sink),
@@ -161,27 +176,31 @@ absl::StatusOr<std::shared_ptr<Generation>> GenerationService::TryStart(
                                                    }
                                                    *shared_pass = {};
                                                  });
-  {
-    MutexLock lock(mutex_);
-    running_.emplace(id, generation);
-  }
-  generation->Start();
+  MutexLock lock(mutex_);
+  running_.emplace(id, generation);
   return generation;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::Prepare(
+    GenerationRequest request, std::vector<std::shared_ptr<GenerationSink>> sinks,
+    std::chrono::nanoseconds timeout) {
+  auto generations = TryPrepare(request, std::move(sinks), timeout);
+  if (generations.ok()) return generations;
+  environment_->metrics->CountRequest(request.endpoint, OutcomeOf(generations.status()));
+  // To clients RESOURCE_EXHAUSTED (429) means that they ask too often; it is the router that is
+  // full.
+  return absl::IsResourceExhausted(generations.status())
+             ? absl::UnavailableError(generations.status().message())
+             : generations.status();
 }
 
 absl::StatusOr<std::shared_ptr<Generation>> GenerationService::Start(
     GenerationRequest request, std::shared_ptr<GenerationSink> sink,
     std::chrono::nanoseconds timeout) {
-  const Endpoint endpoint = request.endpoint;
-  absl::StatusOr<std::shared_ptr<Generation>> generation =
-      TryStart(std::move(request), std::move(sink), timeout);
-  if (generation.ok()) return generation;
-  environment_->metrics->CountRequest(endpoint, OutcomeOf(generation.status()));
-  // To clients RESOURCE_EXHAUSTED (429) means that they ask too often; it is the router that is
-  // full.
-  return absl::IsResourceExhausted(generation.status())
-             ? absl::UnavailableError(generation.status().message())
-             : generation.status();
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Generation>> generations,
+                         Prepare(std::move(request), {std::move(sink)}, timeout));
+  generations.front()->Start();
+  return generations.front();
 }
 
 void GenerationService::CancelAll(const absl::Status& status) {

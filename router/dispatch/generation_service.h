@@ -3,6 +3,8 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -41,6 +43,17 @@ class GenerationService {
     return Start(std::move(request), std::move(sink), options_.request_timeout);
   }
 
+  // Several answers to one prompt, one for each sink, admitted all or none: the i-th has the seed
+  // plus i and, but for the first, an id of its own. None runs yet: all are to be started or
+  // cancelled. Otherwise as Start.
+  absl::StatusOr<std::vector<std::shared_ptr<Generation>>> Prepare(
+      GenerationRequest request, std::vector<std::shared_ptr<GenerationSink>> sinks,
+      std::chrono::nanoseconds timeout);
+  absl::StatusOr<std::vector<std::shared_ptr<Generation>>> Prepare(
+      GenerationRequest request, std::vector<std::shared_ptr<GenerationSink>> sinks) {
+    return Prepare(std::move(request), std::move(sinks), options_.request_timeout);
+  }
+
   // Of a request that a front end refused before it came here.
   void CountRefused(Endpoint endpoint, const absl::Status& status) {
     environment_->metrics->CountRequest(endpoint, OutcomeOf(status));
@@ -58,13 +71,15 @@ class GenerationService {
   std::shared_ptr<const Snapshot> workers() const { return environment_->registry->Current(); }
 
  private:
-  absl::StatusOr<Gate::Pass> Admit();
+  absl::StatusOr<std::vector<Gate::Pass>> Admit(size_t count);
   absl::Status CheckTextLength(size_t bytes) const;
   absl::StatusOr<std::vector<int32_t>> Tokenize(const GenerationRequest& request) const;
   absl::StatusOr<GenerationSpec> MakeSpec(const GenerationRequest& request) const;
-  absl::StatusOr<std::shared_ptr<Generation>> TryStart(GenerationRequest request,
-                                                       std::shared_ptr<GenerationSink> sink,
-                                                       std::chrono::nanoseconds timeout);
+  absl::StatusOr<std::vector<std::shared_ptr<Generation>>> TryPrepare(
+      const GenerationRequest& request, std::vector<std::shared_ptr<GenerationSink>> sinks,
+      std::chrono::nanoseconds timeout);
+  std::shared_ptr<Generation> Make(GenerationSpec spec, std::shared_ptr<GenerationSink> sink,
+                                   Gate::Pass pass);
 
   const ServedModel* const model_;
   GenerationEnvironment* const environment_;

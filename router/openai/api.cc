@@ -11,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "common/version.h"
 #include "nlohmann/json.hpp"
+#include "router/openai/answer.h"
 #include "router/openai/error.h"
 #include "router/openai/request.h"
-#include "router/openai/response.h"
 
 namespace baton::router {
 namespace {
@@ -73,55 +73,6 @@ bool IsGetPath(const std::string& path) {
 const char* IdPrefix(Endpoint endpoint) {
   return endpoint == Endpoint::kChatCompletions ? "chatcmpl-" : "cmpl-";
 }
-
-// Turns what a generation yields into the answer to one HTTP request.
-class HttpSink final : public GenerationSink {
- public:
-  HttpSink(std::shared_ptr<HttpReply> reply, ResponseHeader header, std::string request_id,
-           bool stream)
-      : reply_(std::move(reply)),
-        header_(std::move(header)),
-        request_id_(std::move(request_id)),
-        stream_(stream) {}
-
-  void OnDelta(GenerationDelta delta) override {
-    Open();
-    reply_->Write(DeltaEvents(header_, delta));
-  }
-
-  void OnEnd(GenerationDelta all, const GenerationEnd& end) override {
-    if (!end.status.ok() && !opened_) {
-      HttpResponse response = ErrorResponse(ErrorOf(end.status));
-      response.headers.emplace_back("x-request-id", request_id_);
-      reply_->Respond(std::move(response));
-    } else if (!stream_) {
-      HttpResponse response{.body = CompleteBody(header_, all, end)};
-      response.headers.emplace_back("x-request-id", request_id_);
-      reply_->Respond(std::move(response));
-    } else {
-      if (end.status.ok()) Open();
-      reply_->Write(end.status.ok() ? ClosingEvents(header_, end) : ErrorEvent(end.status));
-      reply_->Finish();
-    }
-  }
-
- private:
-  void Open() {
-    if (std::exchange(opened_, true)) return;
-    HttpResponse head{.content_type = "text/event-stream; charset=utf-8"};
-    head.headers.emplace_back("Cache-Control", "no-cache");
-    head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must pass each token on
-    head.headers.emplace_back("x-request-id", request_id_);
-    reply_->StartStream(std::move(head));
-    reply_->Write(OpeningEvent(header_));
-  }
-
-  const std::shared_ptr<HttpReply> reply_;
-  const ResponseHeader header_;
-  const std::string request_id_;
-  const bool stream_;
-  bool opened_ = false;
-};
 
 }  // namespace
 
@@ -204,7 +155,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
   completion.generation.id = request_id;
   const ServedModel& model = service_->model();
-  auto sink = std::make_shared<HttpSink>(
+  const auto answer = std::make_shared<HttpAnswer>(
       reply,
       ResponseHeader{
           .endpoint = endpoint,
@@ -214,15 +165,18 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
           .include_usage = completion.include_usage,
           .continuous_usage = completion.continuous_usage_stats,
           .logprobs = completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
-      id, completion.generation.stream);
-  const absl::StatusOr<std::shared_ptr<Generation>> generation =
-      service_->Start(std::move(completion.generation), std::move(sink));
-  if (!generation.ok()) {
-    respond(ErrorOf(generation.status()));
+      id, completion.generation.stream, completion.choices);
+  const absl::StatusOr<std::vector<std::shared_ptr<Generation>>> generations =
+      service_->Prepare(std::move(completion.generation), answer->Sinks());
+  if (!generations.ok()) {
+    respond(ErrorOf(generations.status()));
     return;
   }
-  reply->OnDisconnect([generation = *generation] {
-    generation->Cancel(absl::CancelledError("the client closed the connection"));
+  answer->Start(*generations);
+  reply->OnDisconnect([generations = *generations] {
+    for (const std::shared_ptr<Generation>& generation : generations) {
+      generation->Cancel(absl::CancelledError("the client closed the connection"));
+    }
   });
 }
 

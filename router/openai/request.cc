@@ -97,7 +97,9 @@ void ReadCommon(FieldReader& fields, CompletionRequest* request) {
   fields.Integer("max_tokens", 1, kMaxTokens, &generation.sampling.max_tokens);
   fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention"});
-  fields.Unsupported("n", 1);
+  std::optional<size_t> choices;
+  fields.Integer("n", 1, kMaxChoices, &choices);
+  request->choices = choices.value_or(1);
   fields.Unsupported("best_of", 1);
   fields.Unsupported("presence_penalty", 0);
   fields.Unsupported("frequency_penalty", 0);

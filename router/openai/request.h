@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,6 +16,7 @@ namespace baton::router {
 
 struct CompletionRequest {
   GenerationRequest generation;
+  size_t choices = 1;  // "n", at most kMaxChoices
   // Of stream_options.
   bool include_usage = false;
   bool continuous_usage_stats = false;

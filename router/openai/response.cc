@@ -120,7 +120,7 @@ Json LogprobsJson(const ResponseHeader& header, const GenerationDelta& delta) {
 Json Chunk(const ResponseHeader& header, Json content, FinishReason reason,
            const Usage* so_far = nullptr, Json logprobs = nullptr) {
   const bool chat = IsChat(header);
-  Json choice = {{"index", 0}};
+  Json choice = {{"index", header.choice}};
   choice[chat ? "delta" : "text"] = std::move(content);
   choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = FinishReasonJson(reason);
@@ -131,22 +131,38 @@ Json Chunk(const ResponseHeader& header, Json content, FinishReason reason,
   return chunk;
 }
 
+Json FinishChunk(const ResponseHeader& header, const GenerationEnd& end) {
+  return Chunk(header, IsChat(header) ? Json::object() : Json(""), end.finish_reason, &end.usage);
+}
+
+// The prompt counts once, as the first choice met it.
+Usage UsageOf(std::span<const FinishedChoice> choices) {
+  Usage usage = choices.front().end.usage;
+  for (const FinishedChoice& other : choices.subspan(1)) {
+    usage.completion_tokens += other.end.usage.completion_tokens;
+  }
+  return usage;
+}
+
 }  // namespace
 
-std::string CompleteBody(const ResponseHeader& header, const GenerationDelta& all,
-                         const GenerationEnd& end) {
-  Json choice = {{"index", 0}};
-  if (IsChat(header)) {
-    choice["message"] = MessageJson(all);
-  } else {
-    choice["text"] = all.text;
+std::string CompleteBody(const ResponseHeader& header, std::span<const FinishedChoice> choices) {
+  Json list = Json::array();
+  for (const auto& [all, end] : choices) {
+    Json choice = {{"index", list.size()}};
+    if (IsChat(header)) {
+      choice["message"] = MessageJson(all);
+    } else {
+      choice["text"] = all.text;
+    }
+    choice["logprobs"] = LogprobsJson(header, all);
+    choice["finish_reason"] = FinishReasonJson(end.finish_reason);
+    list.push_back(std::move(choice));
   }
-  choice["logprobs"] = LogprobsJson(header, all);
-  choice["finish_reason"] = FinishReasonJson(end.finish_reason);
-  Json body = Envelope(header, IsChat(header) ? "chat.completion" : "text_completion",
-                       Json::array({std::move(choice)}));
-  body["usage"] = UsageJson(end.usage);
-  body["baton"] = BatonJson(end);
+  Json body =
+      Envelope(header, IsChat(header) ? "chat.completion" : "text_completion", std::move(list));
+  body["usage"] = UsageJson(UsageOf(choices));
+  body["baton"] = BatonJson(choices.front().end);
   return Dump(body);
 }
 
@@ -176,17 +192,20 @@ std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& del
   return events;
 }
 
-std::string ClosingEvents(const ResponseHeader& header, const GenerationEnd& end) {
-  Json last =
-      Chunk(header, IsChat(header) ? Json::object() : Json(""), end.finish_reason, &end.usage);
+std::string FinishEvent(const ResponseHeader& header, const GenerationEnd& end) {
+  return Event(FinishChunk(header, end));
+}
+
+std::string ClosingEvents(const ResponseHeader& header, std::span<const FinishedChoice> choices) {
+  Json last = FinishChunk(header, choices[header.choice].end);
   std::string events;
   if (header.include_usage) {
     events = Event(last);
     last = Envelope(header, IsChat(header) ? "chat.completion.chunk" : "text_completion",
                     Json::array());
-    last["usage"] = UsageJson(end.usage);
+    last["usage"] = UsageJson(UsageOf(choices));
   }
-  last["baton"] = BatonJson(end);
+  last["baton"] = BatonJson(choices.front().end);
   return absl::StrCat(events, Event(last), "data: [DONE]\n\n");
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "router/dispatch/generation_events.h"
@@ -19,25 +21,33 @@ struct ResponseHeader {
   std::string model = {};
   bool include_usage = false;     // of streams: a last chunk with the usage, null in the others,
   bool continuous_usage = false;  // or, as servers of open models offer, the usage so far
+  size_t choice = 0;              // of a stream's chunk
   const Tokenizer* logprobs = nullptr;  // spells the tokens whose logprobs are asked for, if any
 };
 
-// The body of an answer that is not streamed. Its member "baton", outside of OpenAI's API, says how
-// the request was served:
+struct FinishedChoice {
+  GenerationDelta all;  // of answers that are not streamed
+  GenerationEnd end;
+};
+
+// The body of an answer that is not streamed. Usage counts the prompt once and the tokens of all
+// choices. Its member "baton", outside of OpenAI's API, says how the first of them was served:
 //   prefill_worker   host:port, null when the decode worker prefilled by itself or did not say
 //   decode_worker    host:port
 //   handoff_bytes    cache bytes moved between the two
 //   ttft_ms          arrival at the router to the first token
 //   attempts         1 unless a failed attempt was replaced
 //   prefill_ms, handoff_ms, decode_queue_ms   parts of the way to the first token
-std::string CompleteBody(const ResponseHeader& header, const GenerationDelta& all,
-                         const GenerationEnd& end);
+std::string CompleteBody(const ResponseHeader& header, std::span<const FinishedChoice> choices);
 
 // Server-sent events, each "data: <JSON>\n\n".
 std::string OpeningEvent(const ResponseHeader& header);  // chat: the role; completions: nothing
 std::string DeltaEvents(const ResponseHeader& header, const GenerationDelta& delta);
-// Finish reason, usage if asked for, and "data: [DONE]". The last chunk has the member "baton".
-std::string ClosingEvents(const ResponseHeader& header, const GenerationEnd& end);
+// The finish reason of a choice while others go on.
+std::string FinishEvent(const ResponseHeader& header, const GenerationEnd& end);
+// That of the last choice, usage if asked for, and "data: [DONE]". The last chunk has the member
+// "baton".
+std::string ClosingEvents(const ResponseHeader& header, std::span<const FinishedChoice> choices);
 // An answer that fails after it began: the error, and no [DONE].
 std::string ErrorEvent(const absl::Status& status);
 

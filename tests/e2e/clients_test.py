@@ -72,6 +72,22 @@ class OpenAiPackage(unittest.TestCase):
             for _ in range(2)]
         self.assertEqual(texts[0], texts[1])
 
+    def test_choices_are_what_their_seeds_give_alone(self):
+        options = {"model": MODEL.name, "prompt": "The", "max_tokens": 12, "temperature": 1}
+        alone = [self.client.completions.create(seed=seed, **options) for seed in (5, 6, 7)]
+        together = self.client.completions.create(seed=5, n=3, **options)
+        self.assertEqual([choice.index for choice in together.choices], [0, 1, 2])
+        self.assertEqual([choice.text for choice in together.choices],
+                         [completion.choices[0].text for completion in alone])
+        self.assertEqual(together.usage.prompt_tokens, alone[0].usage.prompt_tokens)
+        self.assertEqual(together.usage.completion_tokens,
+                         sum(completion.usage.completion_tokens for completion in alone))
+        texts = ["", "", ""]
+        for chunk in self.client.completions.create(seed=5, n=3, stream=True, **options):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+        self.assertEqual(texts, [choice.text for choice in together.choices])
+
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], [MODEL.name])
         self.assertEqual(self.client.models.retrieve(MODEL.name).id, MODEL.name)
@@ -84,7 +100,7 @@ class OpenAiPackage(unittest.TestCase):
             self.client.completions.create(model=MODEL.name, prompt="x", temperature=-1)
         self.assertEqual(raised.exception.param, "temperature")
         with self.assertRaises(openai.BadRequestError) as raised:
-            self.client.completions.create(model=MODEL.name, prompt="x", n=2)
+            self.client.completions.create(model=MODEL.name, prompt="x", n=17)
         self.assertEqual(raised.exception.param, "n")
 
     def test_a_closed_stream_cancels_the_request(self):

@@ -35,6 +35,13 @@ class LogprobsTest : public ::testing::Test {
   static ResponseHeader Header(Endpoint endpoint) {
     return {.endpoint = endpoint, .id = "x", .model = "m", .logprobs = &Tokens()};
   }
+  static Json LogprobsOf(Endpoint endpoint, const GenerationDelta& all) {
+    const FinishedChoice choice{.all = all, .end = {}};
+    return Json::parse(CompleteBody(Header(endpoint), {&choice, 1}))
+        .at("choices")
+        .at(0)
+        .at("logprobs");
+  }
   // The choices of a stream's events.
   static std::vector<Json> Choices(const std::string& events) {
     std::vector<Json> choices;
@@ -89,17 +96,10 @@ TEST_F(LogprobsTest, WholeAnswersHoldAll) {
   all.text = "a";
   all.answer_tokens = {Token("a", -1)};
   for (const Endpoint endpoint : {Endpoint::kChatCompletions, Endpoint::kCompletions}) {
-    const Json body = Json::parse(CompleteBody(Header(endpoint), all, {}));
-    const Json& logprobs = body.at("choices").at(0).at("logprobs");
     const char* list = endpoint == Endpoint::kCompletions ? "tokens" : "content";
-    EXPECT_EQ(logprobs.at(list).size(), 1u);
+    EXPECT_EQ(LogprobsOf(endpoint, all).at(list).size(), 1u);
     // An empty answer has empty lists: it was asked for.
-    EXPECT_TRUE(Json::parse(CompleteBody(Header(endpoint), {}, {}))
-                    .at("choices")
-                    .at(0)
-                    .at("logprobs")
-                    .at(list)
-                    .empty());
+    EXPECT_TRUE(LogprobsOf(endpoint, {}).at(list).empty());
   }
 }
 

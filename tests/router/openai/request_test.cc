@@ -145,8 +145,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("stream_options":{"include_usage":true})", "stream_options"},
         BadField{R"("stream":true,"stream_options":{"x":1})", "stream_options.x"},
         BadField{R"("stream":true,"stream_options":[])", "stream_options"},
-        BadField{R"("model":7)", "model"}, BadField{R"("logprobs":1)", "logprobs"},
-        BadField{R"("logprobs":"true")", "logprobs"},
+        BadField{R"("model":7)", "model"}, BadField{R"("n":0)", "n"}, BadField{R"("n":17)", "n"},
+        BadField{R"("n":1.5)", "n"}, BadField{R"("n":"2")", "n"}, BadField{R"("n":-1)", "n"},
+        BadField{R"("logprobs":1)", "logprobs"}, BadField{R"("logprobs":"true")", "logprobs"},
         BadField{R"("top_logprobs":3)", "top_logprobs"},
         BadField{R"("logprobs":false,"top_logprobs":3)", "top_logprobs"},
         BadField{R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
@@ -163,7 +164,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, BadChatField,
-    ::testing::Values(BadField{R"("n":2)", "n"}, BadField{R"("logit_bias":{"5":1})", "logit_bias"},
+    ::testing::Values(BadField{R"("best_of":2)", "best_of"},
+                      BadField{R"("logit_bias":{"5":1})", "logit_bias"},
                       BadField{R"("presence_penalty":1)", "presence_penalty"},
                       BadField{R"("frequency_penalty":-1)", "frequency_penalty"},
                       BadField{R"("response_format":{"type":"json_object"})", "response_format"},
@@ -172,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadField{R"("no_such_field":1)", "no_such_field"}));
 
 TEST(RequestTest, UnsupportedAndUnknownFieldsHaveCodes) {
-  EXPECT_EQ(Error(Chat(R"("n":2)")).code, "unsupported_parameter");
+  EXPECT_EQ(Error(Chat(R"("best_of":2)")).code, "unsupported_parameter");
   EXPECT_EQ(Error(Chat(R"("nn":2)")).code, "unknown_parameter");
   EXPECT_EQ(Error(Completion(R"("echo":true)")).param, "echo");
   EXPECT_EQ(Error(Completion(R"("suffix":"x")")).param, "suffix");
@@ -193,6 +195,15 @@ TEST(RequestTest, LogprobsAreANumberForCompletionsAndTwoFieldsForChats) {
   }
   EXPECT_EQ(Error(Completion(R"("top_logprobs":3)")).param, "top_logprobs");
   EXPECT_EQ(Error(Completion(R"("logprobs":1,"echo":true)")).param, "echo");
+}
+
+TEST(RequestTest, OneOrMoreChoicesMayBeAskedFor) {
+  const auto choices = [](const std::string& members) {
+    return std::get<CompletionRequest>(Chat(members)).choices;
+  };
+  EXPECT_EQ(choices(R"("seed":1)"), 1u);
+  EXPECT_EQ(choices(R"("n":null)"), 1u);
+  EXPECT_EQ(choices(R"("n":16)"), 16u);
 }
 
 TEST(RequestTest, BadJsonIsReportedWithItsPosition) {

@@ -31,6 +31,17 @@ GenerationEnd End(FinishReason reason = FinishReason::kStop) {
   return end;
 }
 
+// Of an answer with one choice.
+std::string Body(const ResponseHeader& header, const GenerationDelta& all,
+                 const GenerationEnd& end) {
+  const FinishedChoice choice{.all = all, .end = end};
+  return CompleteBody(header, {&choice, 1});
+}
+std::string Closing(const ResponseHeader& header, const GenerationEnd& end) {
+  const FinishedChoice choice{.all = {}, .end = end};
+  return ClosingEvents(header, {&choice, 1});
+}
+
 // The JSON of each event, and "[DONE]" as text; checks the framing.
 std::vector<Json> Events(const std::string& stream) {
   std::vector<Json> events;
@@ -52,7 +63,7 @@ TEST(ResponseTest, AChatAnswerHasTheShapeOfOpenAis) {
   GenerationDelta all;
   all.text = "hello";
   all.reasoning = "hm";
-  const Json body = Json::parse(CompleteBody(Header(Endpoint::kChatCompletions), all, End()));
+  const Json body = Json::parse(Body(Header(Endpoint::kChatCompletions), all, End()));
   EXPECT_EQ(body.at("id"), "chatcmpl-1");
   EXPECT_EQ(body.at("object"), "chat.completion");
   EXPECT_EQ(body.at("created"), 123);
@@ -74,7 +85,7 @@ TEST(ResponseTest, AChatAnswerHasTheShapeOfOpenAis) {
 TEST(ResponseTest, ALocalPrefillHasNoPrefillWorker) {
   GenerationEnd end = End();
   end.handoff.prefill_address = "";
-  const Json body = Json::parse(CompleteBody(Header(Endpoint::kChatCompletions), {}, end));
+  const Json body = Json::parse(Body(Header(Endpoint::kChatCompletions), {}, end));
   EXPECT_TRUE(body.at("baton").at("prefill_worker").is_null());
 }
 
@@ -82,7 +93,7 @@ TEST(ResponseTest, ACompletionAnswerHasTextInsteadOfAMessage) {
   GenerationDelta all;
   all.text = "hello";
   const Json body =
-      Json::parse(CompleteBody(Header(Endpoint::kCompletions), all, End(FinishReason::kLength)));
+      Json::parse(Body(Header(Endpoint::kCompletions), all, End(FinishReason::kLength)));
   EXPECT_EQ(body.at("object"), "text_completion");
   EXPECT_EQ(
       body.at("choices"),
@@ -94,8 +105,8 @@ TEST(ResponseTest, PiecesOfToolCallsArePutTogether) {
   all.tool_calls = {{.index = 0, .id = "a", .name = "f", .arguments = "{"},
                     {.index = 0, .arguments = "}"},
                     {.index = 1, .id = "b", .name = "g", .arguments = "{}"}};
-  const Json body = Json::parse(
-      CompleteBody(Header(Endpoint::kChatCompletions), all, End(FinishReason::kToolCalls)));
+  const Json body =
+      Json::parse(Body(Header(Endpoint::kChatCompletions), all, End(FinishReason::kToolCalls)));
   const Json& choice = body.at("choices").at(0);
   EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
   EXPECT_TRUE(choice.at("message").at("content").is_null());
@@ -109,7 +120,7 @@ TEST(ResponseTest, AChatStreamIsRoleDeltasFinishReasonAndDone) {
   GenerationDelta delta;
   delta.text = "line\nbreak";
   const std::vector<Json> events =
-      Events(OpeningEvent(header) + DeltaEvents(header, delta) + ClosingEvents(header, End()));
+      Events(OpeningEvent(header) + DeltaEvents(header, delta) + Closing(header, End()));
   ASSERT_EQ(events.size(), 4u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(events[i].at("object"), "chat.completion.chunk");
@@ -130,8 +141,7 @@ TEST(ResponseTest, UsageComesInALastChunkWithoutChoices) {
   const ResponseHeader header = Header(Endpoint::kChatCompletions, /*include_usage=*/true);
   GenerationDelta delta;
   delta.text = "x";
-  const std::vector<Json> events =
-      Events(DeltaEvents(header, delta) + ClosingEvents(header, End()));
+  const std::vector<Json> events = Events(DeltaEvents(header, delta) + Closing(header, End()));
   ASSERT_EQ(events.size(), 4u);
   EXPECT_TRUE(events[0].at("usage").is_null());
   EXPECT_TRUE(events[1].at("usage").is_null());
@@ -148,8 +158,7 @@ TEST(ResponseTest, ContinuousUsageIsInEveryChunkThatHasSome) {
   GenerationDelta delta;
   delta.text = "x";
   delta.usage = {.prompt_tokens = 5, .completion_tokens = 1};
-  const std::vector<Json> events =
-      Events(DeltaEvents(header, delta) + ClosingEvents(header, End()));
+  const std::vector<Json> events = Events(DeltaEvents(header, delta) + Closing(header, End()));
   EXPECT_EQ(events[0].at("usage").at("completion_tokens"), 1);
   EXPECT_EQ(events[1].at("usage").at("completion_tokens"), 2);
 }
@@ -175,7 +184,7 @@ TEST(ResponseTest, ACompletionStreamHasNoOpening) {
   const ResponseHeader header = Header(Endpoint::kCompletions);
   EXPECT_EQ(OpeningEvent(header), "");
   EXPECT_EQ(DeltaEvents(header, {}), "");
-  const std::vector<Json> events = Events(ClosingEvents(header, End(FinishReason::kLength)));
+  const std::vector<Json> events = Events(Closing(header, End(FinishReason::kLength)));
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].at("choices").at(0).at("text"), "");
   EXPECT_EQ(events[0].at("choices").at(0).at("finish_reason"), "length");
@@ -187,6 +196,38 @@ TEST(ResponseTest, AFailedStreamEndsWithTheErrorAndNoDone) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].at("error").at("message"), "gone");
   EXPECT_THAT(event, ::testing::Not(HasSubstr("[DONE]")));
+}
+
+TEST(ResponseTest, ChoicesAreNumberedAndTheirPromptCountsOnce) {
+  std::vector<FinishedChoice> choices(3);
+  for (size_t i = 0; i < 3; ++i) {
+    choices[i].all.text = std::string(1, static_cast<char>('a' + i));
+    choices[i].end = End(i == 1 ? FinishReason::kLength : FinishReason::kStop);
+  }
+  choices[2].end.usage.cached_tokens = 4;
+  const Json usage = Json::parse(R"({"prompt_tokens":5,"completion_tokens":6,"total_tokens":11,
+                                     "prompt_tokens_details":{"cached_tokens":3}})");
+  const Json body = Json::parse(CompleteBody(Header(Endpoint::kCompletions), choices));
+  EXPECT_EQ(body.at("usage"), usage);
+  for (size_t i = 0; i < 3; ++i) {
+    const Json& choice = body.at("choices").at(i);
+    EXPECT_EQ(choice.at("index"), i);
+    EXPECT_EQ(choice.at("text"), choices[i].all.text);
+    EXPECT_EQ(choice.at("finish_reason"), i == 1 ? "length" : "stop");
+  }
+
+  ResponseHeader header = Header(Endpoint::kChatCompletions, /*include_usage=*/true);
+  header.choice = 1;
+  const std::vector<Json> events =
+      Events(OpeningEvent(header) + DeltaEvents(header, choices[1].all) +
+             FinishEvent(header, choices[0].end) + ClosingEvents(header, choices));
+  ASSERT_EQ(events.size(), 6u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(events[i].at("choices").at(0).at("index"), 1);
+  EXPECT_EQ(events[2].at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_FALSE(events[2].contains("baton"));
+  EXPECT_EQ(events[3].at("choices").at(0).at("finish_reason"), "length");
+  EXPECT_EQ(events[4].at("usage"), usage);
+  EXPECT_EQ(events[5], "[DONE]");
 }
 
 }  // namespace

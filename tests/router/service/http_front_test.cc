@@ -179,7 +179,7 @@ TEST_F(HttpFrontTest, BadRequestsAreAnsweredInOpenAisShape) {
       {"POST", "/health", "{}", 405, "only GET"},
       {"POST", kChatPath, "{", 400, "not valid JSON"},
       {"POST", kChatPath, "{}", 400, "messages"},
-      {"POST", kChatPath, R"({"messages":[{"role":"user","content":"x"}],"n":2})", 400, "n is 2"},
+      {"POST", kChatPath, R"({"messages":[{"role":"user","content":"x"}],"n":17})", 400, "n is 17"},
       {"POST", kCompletionPath, R"({"prompt":"x","model":"gpt-5"})", 404, "gpt-5"},
       {"POST", kCompletionPath, R"({"prompt":[5000]})", 400, "prompt[0] is 5000"},
       {"POST", kCompletionPath, R"({"prompt":""})", 400, "prompt is empty"},
