@@ -3,9 +3,9 @@
 #include "kernels/cuda/index_rows.cuh"
 #include "kernels/runtime/error.h"
 
-// In place of the index logits of a device: the CPU op's sums, term by term, without tensor cores.
-// It takes their place in a build of baton-recall whose selections are those of an index in FP32
-// (under reference numerics: there, stored keys are the model's values exactly).
+// Index logits of a device as the CPU op has them: FP32 sums over ascending channels and heads, no
+// tensor cores. Linked in place of the product's, they make a baton-recall that selects as an index
+// in FP32 does: under reference numerics a page of bf16 keys holds the model's values exactly.
 
 namespace baton::kernels::cuda {
 namespace {
