@@ -44,6 +44,21 @@ TEST_F(DetokenizerTest, BrokenSequenceIsReplacedAsSoonAsItIsCertain) {
   EXPECT_EQ(detokenizer.Push(ByteId(0x80)), replacement_);
 }
 
+TEST_F(DetokenizerTest, SaysWhereATokenBeginsInTheTextThatComes) {
+  Detokenizer detokenizer(&tokenizer_, {});
+  const auto begin = [&](int byte) {
+    size_t bytes = 99;
+    detokenizer.Push(ByteId(byte), &bytes);
+    return bytes;
+  };
+  EXPECT_EQ(begin('a'), 0u);
+  for (const int byte : {0xF0, 0x9F, 0x98, 0x80}) EXPECT_EQ(begin(byte), 0u);  // with the character
+  EXPECT_EQ(begin(0xE4), 0u);
+  EXPECT_EQ(begin('b'), replacement_.size());  // behind what the byte before became
+  EXPECT_EQ(begin(0xE4), 0u);
+  EXPECT_EQ(begin(0xE4), replacement_.size());  // and this one waits
+}
+
 TEST_F(DetokenizerTest, IncompleteTailIsOneReplacementCharacter) {
   Detokenizer detokenizer(&tokenizer_, {});
   EXPECT_EQ(detokenizer.Push(ByteId(0xF0)), "");
