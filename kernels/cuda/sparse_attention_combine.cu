@@ -1,3 +1,4 @@
+#include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/sparse_attention_plan.h"
 #include "kernels/cuda/sparse_attention_rows.cuh"
@@ -16,6 +17,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 __global__ void __launch_bounds__(kThreads)
     CombineKernel(const __grid_constant__ SparseAttentionParams params,
                   const __grid_constant__ AttentionPlan plan) {
+  AwaitPredecessors();
   const int row = plan.first_row + static_cast<int>(blockIdx.x) / params.heads;
   const int head = static_cast<int>(blockIdx.x) % params.heads;
   const int64_t item = int64_t{row - plan.first_row} * plan.head_tiles * plan.splits;
@@ -48,8 +50,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void CombineSplits(const SparseAttentionParams& params, const AttentionPlan& plan,
                    CUstream_st* stream) {
-  CombineKernel<<<static_cast<unsigned>(plan.rows * params.heads), kThreads, 0, stream>>>(params,
-                                                                                          plan);
+  const dim3 blocks(static_cast<unsigned>(plan.rows * params.heads));
+  LaunchClosely(CombineKernel, {blocks, kThreads}, stream, params, plan);
   CheckLaunch("CombineSplits");
 }
 
