@@ -78,8 +78,10 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const EngineOptions& options) {
   return Checkpoint::Open(options.model_dir);
 }
 
-const char* NumericsName(Numerics numerics) {
-  return numerics == Numerics::kReference ? "reference" : "exact";
+// Bits that depend on a batch would pass from one worker to the other with the pages.
+std::string NumericsName(const ForwardOptions& options) {
+  return absl::StrCat(options.numerics == Numerics::kReference ? "reference" : "exact",
+                      options.deterministic ? ", deterministic" : "");
 }
 
 const char* EntryFormatName(kernels::EntryFormat format) {
@@ -100,7 +102,7 @@ std::vector<std::pair<std::string, std::string>> SemanticsOf(const EngineOptions
                                                              const std::string& model_hash) {
   return {
       {"model", model_hash},
-      {"numerics", NumericsName(options.forward.numerics)},
+      {"numerics", NumericsName(options.forward)},
       {"index_topk", absl::StrCat(options.forward.TopkFor(config))},
       {"kv_format", EntryFormatName(options.cache.kv_format)},
       {"index_format", EntryFormatName(options.cache.index_format)},

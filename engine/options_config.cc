@@ -56,6 +56,9 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Add("numerics", &config.numerics,
            "reference: values on the grids the model was trained with; exact: as computed")
       .OneOf({"reference", "exact"});
+  parser.Add("enable-deterministic-inference", &config.enable_deterministic_inference,
+             "a request's tokens depend in no bit on what else is computed, for which steps of few "
+             "sequences take longer on a GPU; on a CPU they never do");
   parser.Add("index-topk", &config.index_topk, "entries the indexer selects; 0: as the checkpoint")
       .Range(0, 1 << 16);
   parser
@@ -135,6 +138,7 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   BATON_ASSIGN_OR_RETURN(options.cache.kv_format, ParseKvFormat(config.kv_cache_dtype));
   BATON_ASSIGN_OR_RETURN(options.cache.index_format, ParseIndexFormat(config.index_cache_dtype));
   BATON_ASSIGN_OR_RETURN(options.forward.numerics, ParseNumerics(config.numerics));
+  options.forward.deterministic = config.enable_deterministic_inference;
   options.forward.index_topk = config.index_topk;
   options.forward.threads = config.threads;
   options.draft_tokens = config.draft_tokens;

@@ -19,6 +19,7 @@ struct OptionsConfig {
   std::string load_format = "safetensors";
   int num_layers = 0;  // 0: all
   std::string numerics = "reference";
+  bool enable_deterministic_inference = false;
   int index_topk = 0;  // 0: the checkpoint's value
   std::string kv_cache_dtype = "bf16";
   std::string index_cache_dtype = "bf16";

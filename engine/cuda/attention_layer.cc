@@ -183,6 +183,7 @@ void AttentionLayer::Attend() {
       .sinks = weights_.sinks.As<float>(),
       .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
       .window = config.sliding_window,
+      .fixed_parts = context_.deterministic,
       .chunk = scratch_.window.data,
       .rings = Rings<const BFloat16>(cache_.Window(0)),
       .out = scratch_.attended.data,

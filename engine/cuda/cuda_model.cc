@@ -193,6 +193,7 @@ void CudaModel::Join(const Step& step) {
 PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View& arrays) {
   const PassContext context{.config = config(),
                             .numerics = options().numerics,
+                            .deterministic = options().deterministic,
                             .index_topk = index_topk(),
                             .shape = shape,
                             .arrays = arrays,

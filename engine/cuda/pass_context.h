@@ -21,6 +21,7 @@ class ExpertRanks;
 struct PassContext {
   const ModelConfig& config;
   Numerics numerics;
+  bool deterministic;
   int index_topk;
   PassShape shape;
   PassArrays::View arrays;

@@ -28,6 +28,9 @@ struct ForwardOptions {
   Numerics numerics = Numerics::kReference;
   int index_topk = 0;  // 0: the checkpoint's value
   int threads = 0;     // CPU worker threads; 0: all cores
+  // A row's bits depend neither on its batch nor on the chunks of its sequence, as they never do on
+  // a CPU.
+  bool deterministic = false;
   // The ranks that share the routed experts; outlives the model. Null: it has all of them.
   ExpertGroup* group = nullptr;
 

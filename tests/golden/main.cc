@@ -45,6 +45,7 @@ struct Flags {
   EntryFormat kv_format = EntryFormat::kBf16;
   EntryFormat index_format = EntryFormat::kBf16;
   Numerics numerics = Numerics::kReference;
+  bool deterministic = false;
   int index_topk = 0;
   int64_t chunk = 1024;
   int page_tokens = 256;
@@ -77,6 +78,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
          std::map<std::string, Numerics>{{"reference", Numerics::kReference},
                                          {"exact", Numerics::kExact}},
          "value grids of KV and index; reference unless given");
+  app.add_flag("--enable-deterministic-inference", flags.deterministic,
+               "bits that depend neither on the batch nor on chunks");
   app.add_option("--index-topk", flags.index_topk, "entries selected; 0: the model's")
       ->check(CLI::Range(0, 2048));
   app.add_option("--chunk", flags.chunk, "prompt tokens a call")->check(CLI::Range(1, 1 << 20));
@@ -201,7 +204,8 @@ absl::StatusOr<bool> Compare(const Flags& flags) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Model> model,
                          backend->LoadModel(checkpoint, {.numerics = flags.numerics,
                                                          .index_topk = flags.index_topk,
-                                                         .threads = flags.threads}));
+                                                         .threads = flags.threads,
+                                                         .deterministic = flags.deterministic}));
   GoldenRunner runner(*model, *cache, {.chunk = flags.chunk});
 
   Report report(flags);

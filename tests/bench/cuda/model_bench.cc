@@ -46,6 +46,7 @@ struct BenchConfig {
   double peak = 790;       // TFLOP/s of a BF16 product
   double bandwidth = 4.5;  // TB/s of reading
   bool kernels = true;
+  bool deterministic = false;
   // Several ranks do the same at the same time, each with so many sequences.
   int ranks = 1;
   int rank = 0;
@@ -63,6 +64,7 @@ void Bind(BenchConfig& config, ConfigParser& parser) {
   parser.Add("peak", &config.peak, "a BF16 product's, measured").Range(1, 10000).Unit("TFLOP/s");
   parser.Add("bandwidth", &config.bandwidth, "of reading, measured").Range(0.1, 100).Unit("TB/s");
   parser.Add("kernels", &config.kernels, "trace kernels too");
+  parser.Add("enable-deterministic-inference", &config.deterministic, "as workers have it");
   parser.Add("expert-parallel-size", &config.ranks, "ranks, one process each").Range(1, 64);
   parser.Add("expert-parallel-rank", &config.rank, "which of them this is").Range(0, 63);
   parser.Add("expert-parallel-address", &config.address, "host:port where rank 0 waits");
@@ -128,8 +130,10 @@ class ModelBench {
   ModelBench(const BenchConfig& options, const Checkpoint& checkpoint, Backend& backend,
              ExpertGroup* group)
       : options_(options), config_(checkpoint.config()), backend_(backend) {
-    const double seconds =
-        SecondsOf([&] { model_ = *backend.LoadModel(checkpoint, {.group = group}); });
+    const double seconds = SecondsOf([&] {
+      model_ =
+          *backend.LoadModel(checkpoint, {.deterministic = options.deterministic, .group = group});
+    });
     std::printf("%d layers loaded in %.1f s\n", config_.num_hidden_layers, seconds);
   }
 

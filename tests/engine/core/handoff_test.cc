@@ -190,6 +190,7 @@ TEST(HandoffFormatTest, EnginesThatValueTheCacheDifferentlySaySo) {
     return MakeEngine(options)->semantics() != base->semantics();
   };
   EXPECT_TRUE(differs([](EngineOptions& o) { o.forward.numerics = Numerics::kExact; }));
+  EXPECT_TRUE(differs([](EngineOptions& o) { o.forward.deterministic = true; }));
   EXPECT_TRUE(differs([](EngineOptions& o) { o.forward.index_topk = 16; }));
   EXPECT_TRUE(
       differs([](EngineOptions& o) { o.cache.index_format = kernels::EntryFormat::kFp8Index; }));
