@@ -10,9 +10,13 @@ namespace {
 
 // What the end of a prefill worker's stream means for the request. An OK before its time is as much
 // a failure as any other; CANCELLED and DEADLINE_EXCEEDED are the worker's own, not the client's,
-// and say no more than that it did not deliver.
-absl::Status AsFailure(absl::Status status) {
+// and say no more than that it did not deliver. Once the request has been accepted, what is wrong
+// is the hand-off, and not for the client to put right.
+absl::Status AsFailure(absl::Status status, bool accepted) {
   switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      return accepted ? absl::FailedPreconditionError(status.message()) : status;
     case absl::StatusCode::kOk:
       return absl::InternalError("the prefill worker ended the hand-off before it was complete");
     case absl::StatusCode::kCancelled:
@@ -39,7 +43,7 @@ Action RequestState::End(absl::Status status, Leg leg) {
 // been granted: then the grant was lost or late, and the next one may not be.
 Action RequestState::EndByStream(absl::Status status) {
   if (!asked_pages_ || !absl::IsResourceExhausted(status)) {
-    return End(AsFailure(std::move(status)), Leg::kPrefill);
+    return End(AsFailure(std::move(status), accepted_), Leg::kPrefill);
   }
   if (phase_ == Phase::kPrefilling) return End(std::move(status), Leg::kDecode);
   return End(absl::AbortedError(absl::StrCat("pages were granted, but: ", status.message())),
@@ -60,7 +64,7 @@ Action RequestState::OnDispatch(size_t candidate) {
 
 Action RequestState::OnRefused(size_t next, absl::Status why) {
   if (phase_ != Phase::kPrefilling || accepted_) return Action::kNone;
-  if (next >= candidates_) return End(AsFailure(std::move(why)), Leg::kPrefill);
+  if (next >= candidates_) return End(AsFailure(std::move(why), accepted_), Leg::kPrefill);
   candidate_ = next;
   return Action::kAskPeer;
 }
@@ -95,7 +99,8 @@ Action RequestState::OnLanded(absl::Status status) {
   landing_open_ = false;
   if (phase_ != Phase::kLanding) return Action::kNone;
   if (!status.ok()) {
-    return stream_ended_ ? EndByStream(stream_status_) : End(std::move(status), Leg::kTransfer);
+    return stream_ended_ ? EndByStream(stream_status_)
+                         : End(AsFailure(std::move(status), accepted_), Leg::kTransfer);
   }
   landed_ = true;
   if (finished_) {

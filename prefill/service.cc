@@ -96,23 +96,24 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
     stream_->Finish(std::move(status));
   }
 
+  // Errors of the protocol are no word about the request, which INVALID_ARGUMENT would be.
   absl::Status Handle(v1::PrefillRunRequest& message) {
     switch (message.message_case()) {
       case v1::PrefillRunRequest::kOpen:
         return run_ == 0 ? OnOpen(*message.mutable_open())
-                         : absl::InvalidArgumentError("Open came twice");
+                         : absl::FailedPreconditionError("Open came twice");
       case v1::PrefillRunRequest::kGrant:
-        if (run_ == 0) return absl::InvalidArgumentError("Grant came before Open");
+        if (run_ == 0) return absl::FailedPreconditionError("Grant came before Open");
         return OnGrant(message.grant());
       case v1::PrefillRunRequest::kReceived:
-        if (run_ == 0) return absl::InvalidArgumentError("Received came before Open");
+        if (run_ == 0) return absl::FailedPreconditionError("Received came before Open");
         received_ = true;
         prefiller_.Received(run_);
         return absl::OkStatus();
       case v1::PrefillRunRequest::MESSAGE_NOT_SET:
         break;
     }
-    return absl::InvalidArgumentError("message is not set");
+    return absl::FailedPreconditionError("message is not set");
   }
 
   absl::Status OnOpen(v1::PrefillRunRequest::Open& open) {
@@ -128,7 +129,7 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
                           open.semantics_hash(), options_.semantics_hash));
     }
     if (open.decode().address().empty() || open.decode().incarnation() == 0) {
-      return absl::InvalidArgumentError("decode: address and incarnation must be set");
+      return absl::FailedPreconditionError("decode: address and incarnation must be set");
     }
     RunRequest request;
     request.attempt = rpc::AttemptFromProto(open.attempt());

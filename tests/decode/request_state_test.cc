@@ -90,6 +90,25 @@ TEST(RequestStateTest, AfterAcceptedAFailureIsFinal) {
   EXPECT_EQ(state.OnStreamEnded(kGone), Action::kEnd);
 }
 
+TEST(RequestStateTest, WhatAHandoffEndsWithIsNeverTheRequestsFault) {
+  for (const absl::Status& why :
+       {absl::InvalidArgumentError("Open came twice"), absl::OutOfRangeError("token 9 of 8")}) {
+    RequestState refused = In(Phase::kPrefilling);
+    EXPECT_EQ(refused.OnRefused(2, why), Action::kEnd);
+    EXPECT_EQ(refused.end_status(), why) << "the request was looked at";
+
+    RequestState accepted = In(Phase::kPrefilling);
+    accepted.OnAccepted();
+    EXPECT_EQ(accepted.OnStreamEnded(why), Action::kEnd);
+    EXPECT_THAT(accepted.end_status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+
+    RequestState landing = In(Phase::kLanding);
+    EXPECT_EQ(landing.OnLanded(why), Action::kEnd);
+    EXPECT_THAT(landing.end_status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+    EXPECT_EQ(landing.end_leg(), Leg::kTransfer);
+  }
+}
+
 TEST(RequestStateTest, APrefillWorkerThatWaitedInVainForPagesIsNotAtFault) {
   const absl::Status no_pages = absl::ResourceExhaustedError("no pages to grant in 60 s");
   RequestState waiting = In(Phase::kPrefilling);

@@ -59,6 +59,8 @@ class HandoffSoak(unittest.TestCase):
                 try:
                     answer = complete(cluster.url, case)
                 except urllib.error.HTTPError as error:
+                    # Whatever happens to workers, it is not the client's fault.
+                    self.assertTrue(error.code in (429, 500, 503), f"{error.code} {error.read()}")
                     return f"error {error.code}"
                 text = answer["choices"][0]["text"]
                 self.assertEqual(text, expected[case.name], case.name)
