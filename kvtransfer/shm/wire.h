@@ -27,7 +27,7 @@ inline constexpr size_t kHeaderBytes = 4096;
 // Small enough that the frames in flight stay in the cache that both cores share.
 inline constexpr size_t kMaxFrameBytes = size_t{512} << 10;
 // Frames of one connection that may wait for an answer; their Posted fit any socket buffer.
-inline constexpr int kCredit = 32;
+inline constexpr int kCredit = 4;
 inline constexpr size_t kMaxDetailBytes = 512;
 
 enum class Kind : uint32_t { kHello = 1, kWelcome, kPosted, kAnswer };
