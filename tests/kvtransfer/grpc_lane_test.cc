@@ -23,10 +23,6 @@ using ::testing::Optional;
 
 constexpr size_t kGroupBytes = size_t{256} << 10;
 
-HandoffKey Key(uint64_t request) {
-  return {.attempt = {.request = {request, request}, .attempt = 1}, .sender = 11, .receiver = 22};
-}
-
 ConnectLane ConnectWith(const rpc::Credentials& credentials) {
   return [credentials](std::string_view transport, const std::string& endpoint,
                        const StagingMemory& own) {
@@ -77,7 +73,7 @@ class GrpcLaneTest : public ::testing::Test {
 
 TEST_F(GrpcLaneTest, MovesEveryByteOfManyHandoffs) {
   auto sender = MakeSender({}, NewTransport());
-  MoveManyHandoffs(*sender, *receiver_, endpoint_, Key);
+  MoveManyHandoffs(*sender, *receiver_, endpoint_, [](uint64_t i) { return Key(i); });
 }
 
 TEST_F(GrpcLaneTest, AProbeGoesOverTheDevice) {
@@ -113,7 +109,7 @@ class GrpcLaneTlsTest : public GrpcLaneTest {
 
 TEST_F(GrpcLaneTlsTest, ALaneIsForPeersOfTheCluster) {
   auto sender = MakeSender({}, NewTransport());
-  MoveManyHandoffs(*sender, *receiver_, endpoint_, Key);
+  MoveManyHandoffs(*sender, *receiver_, endpoint_, [](uint64_t i) { return Key(i); });
   EXPECT_THAT(ProbeLane(fabric_, ConnectWith({}), endpoint_),
               StatusIs(absl::StatusCode::kUnavailable));
 }

@@ -24,11 +24,6 @@ using ::baton::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-HandoffKey Key(uint64_t request, Incarnation receiver = 22) {
-  return {
-      .attempt = {.request = {request, request}, .attempt = 1}, .sender = 11, .receiver = receiver};
-}
-
 // Stops the transfer thread until it is opened.
 class Barrier {
  public:

@@ -15,9 +15,10 @@
 
 namespace baton::kvtransfer {
 
-// What one sender hands to a receiver.
+// What one sender hands to a receiver, which has an incarnation of its own where its address
+// depends on that.
 inline constexpr Incarnation kSender = 11;
-inline HandoffKey Key(uint64_t request, Incarnation receiver) {
+inline HandoffKey Key(uint64_t request, Incarnation receiver = 22) {
   return {.attempt = {.request = {request, request}, .attempt = 1},
           .sender = kSender,
           .receiver = receiver};
