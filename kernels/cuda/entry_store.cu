@@ -20,10 +20,7 @@ constexpr int kResident = kHeadDim == 128 ? 5 : 4;
 // places would fall empty long before the end.
 template <int kHeadDim>
 constexpr int kRounds = kHeadDim == 128 ? 4 : 8;
-// Tiles of a warp on their way. What is more than enough only makes them wait for each other.
-template <EntryFormat kFormat>
-constexpr int kStages =
-    kFormat == EntryFormat::kFp8Index || kFormat == EntryFormat::kFp4Index ? 1 : 2;
+constexpr int kStages = 2;  // tiles of a warp on their way
 
 // Keeps an address in registers: the compiler would put it together again for each access.
 template <typename T>
@@ -35,7 +32,7 @@ __device__ const T* Held(const T* address) {
 // A warp's rows and their rotations on their way from memory. A lane fetches just what it will
 // read, so that nobody waits for anybody. Rows pass through L2; the rotation table, which many
 // sequences read, stays there as long as anything.
-template <int kHeadDim, int kStages>
+template <int kHeadDim>
 class TilePipeline {
  public:
   using Tile = EntryTile<kHeadDim>;
@@ -107,8 +104,7 @@ template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
 __global__ void __launch_bounds__(32 * kWarps, kResident<kHeadDim>)
     StoreEntriesKernel(const StoreEntriesParams params) {
   using Tile = EntryTile<kHeadDim>;
-  constexpr int kAhead = kStages<kFormat>;
-  using Pipeline = TilePipeline<kHeadDim, kAhead>;
+  using Pipeline = TilePipeline<kHeadDim>;
   __shared__ typename Pipeline::Buffer buffers[kWarps];
   __shared__ EntryOperands<kHeadDim> operands;
   Pipeline pipeline(buffers[threadIdx.x / 32]);
@@ -133,19 +129,16 @@ __global__ void __launch_bounds__(32 * kWarps, kResident<kHeadDim>)
     target = TargetOf(params, ahead);
   };
 #pragma unroll
-  for (int stage = 0; stage < kAhead; ++stage) fetch(stage);
+  for (int stage = 0; stage < kStages; ++stage) fetch(stage);
   if (threadIdx.x < 32) operands.Fill(params.weight);
   __syncthreads();
-  for (int stage = 0; row - Tile::Row() < rows; row += stride, stage = (stage + 1) % kAhead) {
+  for (int stage = 0; row - Tile::Row() < rows; row += stride, stage = (stage + 1) % kStages) {
     EntryPlace place;
     const Target own = TargetOf(params, row);
     if (own.sequence >= 0) {
       const int32_t* pages = params.page_table + int64_t{own.sequence} * params.max_pages;
       place = LocateEntry(params.pool, divider, pages, own.entry);
     }
-    // Not a constant even where there is one stage: addresses made of it beforehand would take
-    // registers that there are not.
-    asm volatile("" : "+r"(stage));
     Tile tile;
     pipeline.TakeRow(stage, tile);
     NormalizeRows(tile, operands, params.eps);
