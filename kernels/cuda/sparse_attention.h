@@ -11,11 +11,11 @@ namespace baton::kernels::cuda {
 // SparseAttention of kernels/sparse_attention.h for all rows of a batch: CSA layers with a
 // selection, HCA layers with every visible entry (`selected` null), window layers (ratio 0).
 // Products accumulate FP32 in the order of the tensor cores and candidates are visited 64 at a time
-// with a running maximum. Where rows are too few to fill the device their candidates are cut into
-// parts, whose number depends on the size of the batch: results differ by rounding then. With
-// `fixed_parts` they are cut by a row's position alone, so that its bits do not depend on the
-// batch: a part is what a row with a selection attends, or at least 640 candidates. Nothing is
-// written for padded rows.
+// with a running maximum, which wgmma moves only when scores exceed it by a factor of 2^8. Where
+// rows are too few to fill the device their candidates are cut into parts, whose number depends on
+// the size of the batch: results differ by rounding then. With `fixed_parts` they are cut by a
+// row's position alone, so that its bits do not depend on the batch: a part is what a row with a
+// selection attends, or at least 640 candidates. Nothing is written for padded rows.
 struct SparseAttentionParams {
   BatchView batch;
   const BFloat16* q = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes

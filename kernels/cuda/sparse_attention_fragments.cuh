@@ -95,34 +95,32 @@ __device__ inline Pair FinishSoftmax(const SparseAttentionParams& params, const 
   return factor;
 }
 
-// Stores 2 kValues channels from first_channel on, or the parts of a row that is split.
+// Stores 2 kValues channels from first_channel on.
 template <int kValues>
-__device__ inline void StoreHeads(const SparseAttentionParams& params, const AttentionPlan& plan,
-                                  const AttentionWork& work, int head_of_thread, int first_channel,
-                                  const Pair& factor, const float (&o)[kValues]) {
+__device__ inline void StoreHeads(const SparseAttentionParams& params, const AttentionWork& work,
+                                  int head_of_thread, int first_channel, const Pair& factor,
+                                  const float (&o)[kValues]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int head = work.head_begin + head_of_thread + 8 * i;
-    const bool exists = head < params.heads;
     const int64_t row_head = static_cast<int64_t>(work.row) * params.heads + head;
-    if (work.parts == 1) {
-      StoreOutput(exists ? params.out + row_head * kKvDim + first_channel : nullptr, o, i,
-                  factor.v[i]);
-    } else if (exists) {
-      const int64_t part = PartOf(params, plan, work.row, head, work.split);
-      StorePart(plan.partial_outputs + part * kKvDim + first_channel, o, i);
-    }
+    StoreOutput(head < params.heads ? params.out + row_head * kKvDim + first_channel : nullptr, o,
+                i, factor.v[i]);
   }
 }
 
-// The part of a split for which the row is too short; by the block's first plan.head_tile threads.
-__device__ inline void StoreNothing(const SparseAttentionParams& params, const AttentionPlan& plan,
-                                    const AttentionWork& work) {
-  const int head = work.head_begin + static_cast<int>(threadIdx.x);
-  if (work.parts <= 1 || threadIdx.x >= plan.head_tile || head >= params.heads) return;
-  const int64_t part = PartOf(params, plan, work.row, head, work.split);
-  plan.partial_maxima[part] = -INFINITY;
-  plan.partial_sums[part] = 0;
+// The same of a row that is split.
+template <int kValues>
+__device__ inline void StoreParts(const SparseAttentionParams& params, const AttentionPlan& plan,
+                                  const AttentionWork& work, int head_of_thread, int first_channel,
+                                  const float (&o)[kValues]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int head = work.head_begin + head_of_thread + 8 * i;
+    if (head >= params.heads) continue;
+    const int64_t part = PartOf(params, plan, work.row, head, work.split);
+    StorePart(plan.partial_outputs + part * kKvDim + first_channel, o, i);
+  }
 }
 
 }  // namespace baton::kernels::cuda

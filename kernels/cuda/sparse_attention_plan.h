@@ -10,8 +10,7 @@ inline constexpr int kPortableHeadTile = 32;
 
 // How the work of a launch is cut, and where the parts of rows that were split go: outputs not yet
 // divided by their sum [rows, heads, splits, 512], and [rows, heads, splits] maxima (of scaled
-// scores, in units of log 2) and sums. An empty part has maximum -infinity and sum 0. A row of one
-// part has its output stored at once.
+// scores, in units of log 2) and sums. A row of one part has its output stored at once.
 struct AttentionPlan {
   int first_row = 0;  // of the launch
   int rows = 0;

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads)
   AwaitPredecessors();
   const RowCandidates candidates = CandidatesOf(params, RowOf(plan, blockIdx.x));
   const AttentionWork work = WorkOf(plan, candidates, blockIdx.x);
-  if (work.tile >= work.tile_end) return StoreNothing(params, plan, work);
+  if (work.tile >= work.tile_end) return;
   const int first = work.tile * (kKvTile / kTile);
   const int tiles = (work.tile_end - work.tile) * (kKvTile / kTile);
   Loader<kFormat> loader = {params, candidates, work.row, shared};
@@ -242,7 +242,11 @@ __global__ void __launch_bounds__(kThreads)
   for (float& sum : part.softmax.sum.v) sum = LaneSum<4>(sum);
   const Pair factor = FinishSoftmax(params, plan, work, part.head, part.softmax,
                                     /*reports=*/part.first_channel == 0);
-  StoreHeads(params, plan, work, part.head, part.first_channel, factor, part.o);
+  if (work.parts == 1) {
+    StoreHeads(params, work, part.head, part.first_channel, factor, part.o);
+  } else {
+    StoreParts(params, plan, work, part.head, part.first_channel, part.o);
+  }
 }
 
 }  // namespace

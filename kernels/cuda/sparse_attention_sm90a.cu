@@ -9,10 +9,13 @@
 // candidates - after another. One warpgroup gathers, running ahead into the next piece. Two others
 // attend: each accumulates half of the output's channels over all tiles, and of every pair of tiles
 // group 0 turns the first into probabilities, group 1 the second. So one group's exponentials run
-// while the tensor cores work for the other. In the order of time, S scores and V values:
+// while the tensor cores work for the other. In the order of time, S scores, P probabilities and V
+// values:
 //
-//   group 0   S0 .. P0 -> V0 ........ V1 | S0 ...
-//   group 1      S1 ..... V0 .. P1 -> V1 |    S1 ...
+//   group 0   S0  P0  V0 ..... V1  S0 ...
+//   group 1      S1  V0  P1  V1 ..... S1 ...
+//
+// Group 0 starts the first scores of a piece before it stores the results of the one before.
 
 namespace baton::kernels::cuda {
 
@@ -42,10 +45,7 @@ __device__ void Gather(const SparseAttentionParams& params, const AttentionPlan&
   for (int64_t item = blockIdx.x; item < plan.items; item += gridDim.x) {
     const RowCandidates candidates = CandidatesOf(params, RowOf(plan, item));
     const AttentionWork work = WorkOf(plan, candidates, item);
-    if (work.tile >= work.tile_end) {
-      StoreNothing(params, plan, work);
-      continue;
-    }
+    if (work.tile >= work.tile_end) continue;
     gather.CopyQueries(work);
     gather.BringTiles(candidates, work);
   }
@@ -102,12 +102,11 @@ struct Consumer {
 
   const SparseAttentionParams& params;
   Shared& shared;
-  int pairs = 0;    // so far
-  int seconds = 0;  // tiles that were the second of a pair, so far
+  int pieces = 0;             // of work, so far
+  int own = 0;                // tiles whose scores the group has used, so far
+  float scores[kKvTile / 2];  // of the group's own tile
   float o[kKvDim / 4];
   Softmax softmax;  // of the tiles in `o`; sums of the thread's own columns
-
-  __device__ int Uses(int buffer) const { return buffer == 0 ? pairs : seconds; }
 
   __device__ void Begin(const AttentionWork& work) {
 #pragma unroll
@@ -120,60 +119,74 @@ struct Consumer {
     }
   }
 
-  // Tiles of a piece of work, in pairs; `second`: there is one; `last`: the queries are free after
-  // the scores.
+  // The next piece of work, whose queries are there.
+  __device__ AttentionWork NextWork() {
+    shared.gather.q_ring.WaitFull(pieces++);
+    FenceForTensorCores();
+    return shared.gather.work;
+  }
+
+  // The two tiles of a pair or, unless `second`, one; `last` of the piece of work. Group 0 begins
+  // and, unless it is the last, ends with scores of its own tile.
   __device__ void AttendPair(bool second, bool last) {
     if constexpr (kSelf == 0) {
-      float scores[kKvTile / 2];
-      Multiply(scores);
-      WgmmaWait<0>();
       if (last) ReleaseQueries();
-      AddOwn(scores);
-      if (second) {
-        Take();
+      AddOwn();
+      ++own;
+      if (!second) return;
+      Take();
+      if (last) {
         WgmmaWait<0>();
         Release(kOther);
+      } else {
+        MultiplyHalf(0);
+        WgmmaWait<1>();
+        Release(kOther);
+        MultiplyHalf(1);
+        WgmmaWait<0>();
       }
     } else if (second) {
-      float scores[kKvTile / 2];
-      Multiply(scores);
+      Multiply();
       Take();
       WgmmaWait<1>();
       if (last) ReleaseQueries();
-      AddOwn(scores);
+      AddOwn();
+      ++own;
     } else {
       if (last) ReleaseQueries();
       Take();
       WgmmaWait<0>();
       Release(kOther);
     }
-    ++pairs;
-    if (second) ++seconds;
+  }
+
+  // Starts the products of the queries and the next tile of the group's own: scores.
+  __device__ void Multiply() {
+    MultiplyHalf(0);
+    MultiplyHalf(1);
   }
 
  private:
-  // Starts the products of queries and the tile that is the group's own.
-  __device__ void Multiply(float (&scores)[kKvTile / 2]) {
-    const uint64_t q = ChannelsSummed(UniformSharedAddress(shared.gather.q));
-    const uint64_t keys = ChannelsSummed(UniformSharedAddress(shared.gather.tiles[kSelf]));
+  // Over half of the channels: the group's own first.
+  __device__ void MultiplyHalf(int which) {
+    const int half = which ^ kSelf;
+    const uint64_t q = ChannelsSummed(UniformSharedAddress(shared.gather.q + half * kKvHalfBytes));
+    const uint64_t keys =
+        ChannelsSummed(UniformSharedAddress(shared.gather.tiles[kSelf] + half * kKvHalfBytes));
+    shared.gather.rings[kSelf].WaitFull(2 * own + half);
+    FenceForTensorCores();
     WgmmaFence();
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int half = i ^ kSelf;
-      shared.gather.rings[kSelf].WaitFull(2 * Uses(kSelf) + half);
-      FenceForTensorCores();
-#pragma unroll
-      for (int k = 0; k < kKvDim / 32; ++k) {
-        const int offset = half * kKvHalfBytes + k / 4 * kKvBlockBytes + k % 4 * 32;
-        Wgmma<false>(scores, Advanced(q, offset), Advanced(keys, offset), i + k > 0);
-      }
+    for (int k = 0; k < kKvDim / 32; ++k) {
+      const int offset = k / 4 * kKvBlockBytes + k % 4 * 32;
+      Wgmma<false>(scores, Advanced(q, offset), Advanced(keys, offset), which + k > 0);
     }
     WgmmaCommit();
   }
 
   // The group's own tile, whose scores are there: probabilities for the other group, and o +=
   // probabilities x values.
-  __device__ void AddOwn(float (&scores)[kKvTile / 2]) {
+  __device__ void AddOwn() {
     const Softmax after =
         Exponentiate(shared.gather.Exists(kSelf), params.scale * kLog2E, softmax, scores);
     uint32_t words[kKvTile / 4];
@@ -252,25 +265,22 @@ struct Consumer {
     __syncwarp();
     if (threadIdx.x % 32 == 0) shared.gather.rings[buffer].ArriveEmpty(kSelf);
   }
-  // By every thread that read whose they are: racecheck follows a barrier only for those.
+  // By every thread that read what work it is: racecheck follows a barrier only for those.
   __device__ void ReleaseQueries() { shared.gather.q_ring.ArriveEmpty(0); }
 };
 
-// Stores the results of a warp's 16 heads, which are the accumulators times `factor`. Through
-// shared memory, so that rows of 64 bytes leave together: the exchange costs less than one by
-// shuffles.
-__device__ void StoreOutputs(const SparseAttentionParams& params, const AttentionWork& work,
-                             uint8_t* staged, int first_channel, const Pair& factor,
+// Stores the results of the warp's 16 heads, which are the accumulators times `factor`, to `out`,
+// that of the group's first head and channel. Through shared memory, so that rows of 64 bytes leave
+// together: the exchange costs less than one by shuffles.
+__device__ void StoreOutputs(BFloat16* out, int heads, uint8_t* staged, const Pair& factor,
                              const float (&o)[kKvDim / 4]) {
   constexpr int kPieces = kStoredChannels / 8;
   const auto offset = [](int row, int piece) {
     return (row * kPieces + (piece ^ (row / 2 % kPieces))) * 16;
   };
   const int lane = threadIdx.x % 32;
-  const int first_head = work.head_begin + threadIdx.x % kGroup / 32 * 16;
-  BFloat16* out = params.out +
-                  (static_cast<int64_t>(work.row) * params.heads + first_head) * kKvDim +
-                  first_channel;
+  const int first_head = threadIdx.x % kGroup / 32 * 16;
+  out += first_head * kKvDim;
 #pragma unroll
   for (int channel = 0; channel < kKvDim / 2; channel += kStoredChannels) {
     __syncwarp();
@@ -288,7 +298,7 @@ __device__ void StoreOutputs(const SparseAttentionParams& params, const Attentio
     for (int i = 0; i < 16 * kPieces; i += 32) {
       const int row = (i + lane) / kPieces;
       const int piece = lane % kPieces;
-      if (first_head + row >= params.heads) continue;
+      if (first_head + row >= heads) continue;
       Store16(out + row * kKvDim + channel + piece * 8, Load16(staged + offset(row, piece)));
     }
   }
@@ -297,12 +307,27 @@ __device__ void StoreOutputs(const SparseAttentionParams& params, const Attentio
 template <int kSelf>
 __device__ void Attend(const SparseAttentionParams& params, const AttentionPlan& plan,
                        Shared& shared) {
+  uint8_t* staged = shared.outputs[threadIdx.x / 32 - kGroup / 32];
+  constexpr int kFirstChannel = kSelf * kKvDim / 2;
   Consumer<kSelf> consumer = {params, shared};
-  for (int queries = 0;; ++queries) {
-    shared.gather.q_ring.WaitFull(queries);
-    FenceForTensorCores();
-    const AttentionWork work = shared.gather.work;
+  BFloat16* out = nullptr;  // of the results still to be stored, if any
+  Pair factor;
+  const auto store = [&] {
+    if (out != nullptr) {
+      StoreOutputs(out, min(params.heads, kHeadTile), staged, factor, consumer.o);
+    }
+  };
+  for (;;) {
+    // Group 0 stores results behind the products of the next piece; group 1, whose tile comes
+    // later, right away.
+    if constexpr (kSelf == 1) store();
+    const AttentionWork work = consumer.NextWork();
     const int tiles = Uniform(work.tile_end - work.tile);
+    if constexpr (kSelf == 0) {
+      if (tiles > 0) consumer.Multiply();
+      store();
+      WgmmaWait<0>();
+    }
     if (tiles == 0) return;
     consumer.Begin(work);
     for (int tile = 0; tile < tiles; tile += kPair) {
@@ -310,13 +335,14 @@ __device__ void Attend(const SparseAttentionParams& params, const AttentionPlan&
     }
 #pragma unroll
     for (float& sum : consumer.softmax.sum.v) sum = LaneSum<4>(sum);
-    const Pair factor = FinishSoftmax(params, plan, work, HeadOfThread(), consumer.softmax,
-                                      /*reports=*/kSelf == 0);
-    if (plan.splits == 1) {
-      StoreOutputs(params, work, shared.outputs[threadIdx.x / 32 - kGroup / 32], kSelf * kKvDim / 2,
-                   factor, consumer.o);
+    factor = FinishSoftmax(params, plan, work, HeadOfThread(), consumer.softmax,
+                           /*reports=*/kSelf == 0);
+    if (work.parts == 1) {
+      const int64_t row_head = static_cast<int64_t>(work.row) * params.heads + work.head_begin;
+      out = params.out + row_head * kKvDim + kFirstChannel;
     } else {
-      StoreHeads(params, plan, work, HeadOfThread(), kSelf * kKvDim / 2, factor, consumer.o);
+      StoreParts(params, plan, work, HeadOfThread(), kFirstChannel, consumer.o);
+      out = nullptr;
     }
   }
 }
@@ -329,7 +355,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
   if (threadIdx.x == 0) shared.gather.Init(kGroup / 32, kConsumers);
   __syncthreads();
-  AwaitPredecessors();
+  AwaitPredecessorsAlone();
   // The compiler grants registers by role only where each role is one branch.
   const int role = Uniform(static_cast<int>(threadIdx.x) / kGroup);
   if (role == 0) {

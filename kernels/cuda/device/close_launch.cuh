@@ -21,6 +21,12 @@ __device__ inline void AwaitPredecessors() {
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 }
 
+// Where each block fills a multiprocessor: the next launch comes when they end. Before, all of it
+// would crowd onto the few multiprocessors that are left.
+__device__ inline void AwaitPredecessorsAlone() {
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+
 struct LaunchShape {
   dim3 grid;
   unsigned threads = 0;
