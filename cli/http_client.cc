@@ -131,7 +131,7 @@ struct HttpClient::Impl {
     asio::ip::tcp::resolver resolver(context);
     const auto endpoints = resolver.resolve(base.host, absl::StrCat(base.port), error);
     if (error) return Error(error, url, "looking up the host");
-    stream.emplace(context);
+    stream.emplace(beast::tcp_stream(context));
     buffer.clear();
     error = Run(options.connect_timeout, [&](auto done) {
       stream->transport().async_connect(endpoints, [done](error_code e, const auto&) { done(e); });

@@ -20,8 +20,7 @@ class Stream {
   using Tls = boost::asio::ssl::stream<Transport&>;
 
   // Plain text.
-  template <typename... Arguments>
-  explicit Stream(Arguments&&... arguments) : transport_(std::forward<Arguments>(arguments)...) {}
+  explicit Stream(Transport transport) : transport_(std::move(transport)) {}
   Stream(const Stream&) = delete;
 
   // Before anything is read or written: from now on under TLS, which begins with a handshake.
