@@ -376,7 +376,7 @@ TEST(ShmDeathTest, ASenderThatIsKilledInTheMiddleOfAFrameLeavesNothing) {
     first.endpoint = shm::Endpoint(incarnation);
     if (!live->Open(std::move(first)).ok()) _exit(1);
     whole.Advance(*live, 256);
-    usleep(100'000);
+    while (live->stats().payload_bytes == 0) usleep(1000);
     OutboundSpec second = stuck.outbound();
     second.key = Key(2, incarnation);
     second.endpoint = shm::Endpoint(incarnation);
@@ -387,9 +387,9 @@ TEST(ShmDeathTest, ASenderThatIsKilledInTheMiddleOfAFrameLeavesNothing) {
   });
   TransferThread callbacks;
   const std::unique_ptr<Receiver> receiver = MakeReceiver(&callbacks);
-  BATON_ASSERT_OK_AND_ASSIGN(const auto service, ShmService::Start(receiver.get(), incarnation));
   LiveHandoff run({.key = Key(1, incarnation)});
-  run.Expect(*receiver);
+  run.Expect(*receiver);  // before anybody can send
+  BATON_ASSERT_OK_AND_ASSIGN(const auto service, ShmService::Start(receiver.get(), incarnation));
   sender.WaitForByte();
   EXPECT_TRUE(Soon([&] { return receiver->stats().payload_bytes > 0; }));
   EXPECT_EQ(service->connections(), 1u);
