@@ -12,7 +12,8 @@ namespace baton::kernels {
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 // Where copied bytes go: kStreaming leads long copies past the caches, to memory that nobody reads
-// soon.
+// soon. Its stores are fenced before the call returns: what is stored afterwards, such as a flag
+// that they are there, shows after them.
 enum class Stores : uint8_t { kCached, kStreaming };
 
 // The same while the bytes are copied to `to`, which holds as many and does not overlap. It is the

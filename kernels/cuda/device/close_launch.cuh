@@ -14,8 +14,8 @@
 namespace baton::kernels::cuda {
 
 // Returns once all that the launch comes after has ended and shows in memory; the next launch may
-// begin to come. First in every kernel that LaunchClosely launches, on every path: before it only
-// what no kernel writes may be read, such as weights.
+// begin to come. On every path of every kernel that LaunchClosely launches: before it waits a
+// kernel reads only what no kernel writes, such as weights.
 __device__ inline void AwaitPredecessors() {
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
