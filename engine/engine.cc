@@ -131,7 +131,8 @@ void LogCache(const CacheGeometry& geometry) {
 }
 
 // Null for a worker that is alone.
-absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& options, Facts facts) {
+absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& options,
+                                                       const ModelConfig& config, Facts facts) {
   if (options.parallel.size == 1) return nullptr;
   facts.emplace_back("version", Version());
   facts.emplace_back("device", options.device);
@@ -140,6 +141,7 @@ absl::StatusOr<std::unique_ptr<ExpertGroup>> JoinGroup(const EngineOptions& opti
                          .rank = options.parallel.rank,
                          .address = options.parallel.address,
                          .facts = std::move(facts),
+                         .max_positions = config.max_position_embeddings,
                          .stall = options.parallel.stall,
                          .start = options.parallel.start});
   BATON_RETURN_IF_ERROR(group.status())
@@ -189,7 +191,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(options.device));
   const std::string hash = checkpoint.Hash();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<ExpertGroup> group,
-                         JoinGroup(options, SemanticsOf(options, config, hash)));
+                         JoinGroup(options, config, SemanticsOf(options, config, hash)));
   ForwardOptions forward = options.forward;
   forward.group = group.get();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, backend->LoadModel(checkpoint, forward));

@@ -27,9 +27,9 @@ PassShape Filled(PassShape shape, int page_tokens) {
 }  // namespace
 
 bool StepGraphs::Serve(const Pass& pass) {
-  return pass.rows() <= kMaxRows && std::ssize(pass.logits_rows) == pass.rows() &&
+  return pass.rows() <= Wish::kMaxStepRows && std::ssize(pass.logits_rows) == pass.rows() &&
          std::all_of(pass.segments.begin(), pass.segments.end(),
-                     [](const Segment& segment) { return segment.rows <= kMaxSequenceRows; });
+                     [](const Segment& segment) { return segment.rows <= Wish::kMaxSequenceRows; });
 }
 
 PassShape StepGraphs::RoundUp(const PassShape& shape, int page_tokens, int64_t limit) {

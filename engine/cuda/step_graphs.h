@@ -23,10 +23,8 @@ namespace baton::engine::cuda {
 // the same steps, each over one cache, have the same graphs.
 class StepGraphs {
  public:
-  static constexpr int64_t kMaxRows = Wish::kMaxStepRows;  // of a step
-  static constexpr int64_t kMaxSequenceRows = 8;           // the newest token and its drafts
-  static constexpr int64_t kMinPositions = 4096;           // a graph per power of two from here on
-  static constexpr size_t kMaxGraphs = 128;                // the one used longest ago goes first
+  static constexpr int64_t kMinPositions = 4096;  // a graph per power of two from here on
+  static constexpr size_t kMaxGraphs = 128;       // the one used longest ago goes first
 
   // Whether a pass is a decoding step: few rows, each with logits.
   static bool Serve(const Pass& pass);

@@ -142,7 +142,7 @@ absl::Status ExpertGroup::Impl::Handle(int sender, Frame frame) {
   }
   switch (frame.type) {
     case FrameType::kWish: {
-      BATON_ASSIGN_OR_RETURN(const Step wish, DecodePass(frame.payload, 1));
+      BATON_ASSIGN_OR_RETURN(const Step wish, DecodePass(frame.payload, 1, options.max_positions));
       Hear(sender, frame.number,
            {.kind = wish.kind,
             .rows = wish.rows[0],
@@ -151,8 +151,8 @@ absl::Status ExpertGroup::Impl::Handle(int sender, Frame frame) {
       return absl::OkStatus();
     }
     case FrameType::kStep: {
-      BATON_ASSIGN_OR_RETURN(Step step,
-                             DecodePass(frame.payload, static_cast<size_t>(options.size)));
+      BATON_ASSIGN_OR_RETURN(Step step, DecodePass(frame.payload, static_cast<size_t>(options.size),
+                                                   options.max_positions));
       if (std::count(step.rows.begin(), step.rows.end(), Wish::kResting) > 0) {
         return absl::InvalidArgumentError("lets a rank at rest compute");
       }

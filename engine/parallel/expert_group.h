@@ -27,8 +27,9 @@ namespace baton::engine {
 struct ExpertGroupOptions {
   int size = 1;
   int rank = 0;
-  std::string address;  // host:port at which rank 0 listens
-  Facts facts = {};     // name and value of what must be equal on all ranks
+  std::string address;        // host:port at which rank 0 listens
+  Facts facts = {};           // name and value of what must be equal on all ranks
+  int64_t max_positions = 0;  // that a sequence of the model can have
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds silence = std::chrono::seconds(5);  // of a process
   std::chrono::nanoseconds stall = std::chrono::seconds(60);   // of a rank that others wait for

@@ -96,24 +96,29 @@ std::vector<std::byte> EncodePass(const Step& step) {
   return payload;
 }
 
-absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t ranks) {
+absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t ranks,
+                                int64_t max_positions) {
   if (payload.size() != 1 + (ranks + 2) * sizeof(int64_t)) {
-    return absl::InvalidArgumentError(absl::StrCat("a pass in ", payload.size(), " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("sends a pass in ", payload.size(), " bytes"));
   }
   Step step{.kind = Get<PassKind>(payload, 0)};
-  if (step.kind > PassKind::kTrunk) return absl::InvalidArgumentError("an unknown kind of pass");
+  if (step.kind > PassKind::kTrunk) {
+    return absl::InvalidArgumentError("asks for an unknown kind of pass");
+  }
   const auto number = [&](size_t i) { return Get<int64_t>(payload, 1 + i * sizeof(int64_t)); };
+  step.sequence_rows = number(ranks);
+  step.positions = number(ranks + 1);
+  const int64_t max_rows = step.same_shape() ? Wish::kMaxStepRows : Wish::kMaxRows;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const int64_t rows = number(rank);
-    if (rows < Wish::kResting || rows > Wish::kMaxRows) {
-      return absl::InvalidArgumentError(absl::StrCat("a pass of ", rows, " rows"));
+    if (rows < Wish::kResting || rows > max_rows) {
+      return absl::InvalidArgumentError(absl::StrCat("asks for a pass of ", rows, " rows"));
     }
     step.rows.push_back(rows);
   }
-  step.sequence_rows = number(ranks);
-  step.positions = number(ranks + 1);
-  if (step.sequence_rows < 0 || step.positions < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("sequences of ", step.sequence_rows,
+  if (step.sequence_rows < 0 || step.sequence_rows > Wish::kMaxSequenceRows || step.positions < 0 ||
+      step.positions > max_positions) {
+    return absl::InvalidArgumentError(absl::StrCat("asks for sequences of ", step.sequence_rows,
                                                    " rows and ", step.positions, " positions"));
   }
   return step;

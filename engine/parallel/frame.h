@@ -75,7 +75,9 @@ Facts DecodeFacts(std::span<const std::byte> payload);
 //   kind u8 | rows i64 of each rank | sequence_rows i64 | positions i64
 // is a step but for its number, and a wish as a step of one rank.
 std::vector<std::byte> EncodePass(const Step& step);
-// All rows in [kResting, kMaxRows], the rest from 0 on.
-absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t ranks);
+// All rows in [kResting, kMaxRows], of a pass that may grow up to kMaxStepRows; sequence_rows in
+// [0, kMaxSequenceRows], positions in [0, max_positions].
+absl::StatusOr<Step> DecodePass(std::span<const std::byte> payload, size_t ranks,
+                                int64_t max_positions);
 
 }  // namespace baton::engine

@@ -10,8 +10,8 @@ bool Grants(const Step& step, size_t rank, const Wish& wish) {
   if (rows == 0) return true;
   if (step.kind != wish.kind) return false;
   if (!step.same_shape()) return rows == wish.rows;
-  return wish.sequence_rows > 0 && rows >= wish.rows && rows <= Wish::kMaxStepRows &&
-         step.sequence_rows >= wish.sequence_rows && step.positions >= wish.positions;
+  return wish.sequence_rows > 0 && rows >= wish.rows && step.sequence_rows >= wish.sequence_rows &&
+         step.positions >= wish.positions;
 }
 
 std::optional<Step> StepBoard::Decide() {

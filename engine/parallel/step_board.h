@@ -18,8 +18,9 @@ enum class PassKind : uint8_t {
 
 struct Wish {
   static constexpr int64_t kResting = -1;
-  static constexpr int64_t kMaxRows = 4096;     // of a pass, whatever computes it
-  static constexpr int64_t kMaxStepRows = 256;  // of one that may grow
+  static constexpr int64_t kMaxRows = 4096;       // of a pass, whatever computes it
+  static constexpr int64_t kMaxStepRows = 256;    // of one that may grow
+  static constexpr int64_t kMaxSequenceRows = 8;  // in it: the newest token and its drafts
 
   PassKind kind = PassKind::kTrunk;
   int64_t rows = 0;  // kResting: wants nothing
@@ -47,7 +48,8 @@ struct Step {
   }
 };
 
-// Whether a step lets the rank that wished join, or run the pass that it wished for.
+// Whether a step, within the bounds of frame.h, lets the rank that wished join, or run the pass
+// that it wished for.
 bool Grants(const Step& step, size_t rank, const Wish& wish);
 
 class StepBoard {

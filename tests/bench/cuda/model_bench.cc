@@ -302,8 +302,10 @@ absl::StatusOr<int> Run(int argc, char** argv) {
   std::unique_ptr<ExpertGroup> group;
   if (options.ranks > 1) {
     BATON_ASSIGN_OR_RETURN(
-        group, ExpertGroup::Join(
-                   {.size = options.ranks, .rank = options.rank, .address = options.address}));
+        group, ExpertGroup::Join({.size = options.ranks,
+                                  .rank = options.rank,
+                                  .address = options.address,
+                                  .max_positions = checkpoint.config().max_position_embeddings}));
   }
   ModelBench bench(options, checkpoint, *backend, group.get());
   for (const int64_t tokens : Numbers(options.prefill)) bench.Prefill(tokens);

@@ -216,6 +216,25 @@ TEST_F(ExpertGroupTest, OnlyTheFirstSaysWhatIsDone) {
   }
 }
 
+// Also one that the others would only have to join.
+TEST_F(ExpertGroupTest, AStepThatCannotBeEndsTheGroupAndNamesTheFirst) {
+  ranks_ = std::vector<Rank>(2);
+  auto meeting = std::async(std::launch::async, [&] {
+    return Meet({.size = 2, .rank = 0, .address = address_, .facts = {}, .timeout = seconds(10)});
+  });
+  ExpertGroupOptions options = Options(1, 2);
+  options.max_positions = 8192;
+  ranks_[1].group = *ExpertGroup::Join(options);
+  const auto links = meeting.get();
+  ASSERT_THAT(links.status(), IsOk());
+  const auto payload =
+      EncodePass({.kind = PassKind::kTrunk, .rows = {1, 0}, .sequence_rows = 1, .positions = 8193});
+  const Frame frame{.type = FrameType::kStep, .to = 1, .number = 1};
+  EXPECT_THAT(links->at(0).socket.Send(EncodeHeader(frame, payload.size())), IsOk());
+  EXPECT_THAT(links->at(0).socket.Send(payload), IsOk());
+  EXPECT_THAT(Fault(1), HasSubstr("rank 0 asks for sequences of 1 rows and 8193 positions"));
+}
+
 TEST_F(ExpertGroupTest, ARankThatKeepsTheOthersWaitingEndsThemAndIsNamed) {
   JoinAll(2, [](ExpertGroupOptions& options) { options.stall = milliseconds(300); });
   std::this_thread::sleep_for(milliseconds(600));  // loading takes its time

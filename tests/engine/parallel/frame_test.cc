@@ -12,6 +12,8 @@ using ::baton::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+constexpr int64_t kPositions = 8192;
+
 std::vector<std::byte> Whole(const Frame& frame) {
   std::vector<std::byte> bytes = EncodeHeader(frame, frame.payload.size());
   bytes.insert(bytes.end(), frame.payload.begin(), frame.payload.end());
@@ -45,7 +47,7 @@ TEST(FrameTest, ComeBackFromPiecesOfAnySize) {
     EXPECT_EQ(frames[0].type, FrameType::kPulse);
     EXPECT_EQ(frames[0].from, 1);
     EXPECT_EQ(frames[1].number, 9u);
-    const Step step = *DecodePass(frames[1].payload, 3);
+    const Step step = *DecodePass(frames[1].payload, 3, kPositions);
     EXPECT_EQ(step.kind, PassKind::kDraft);
     EXPECT_THAT(step.rows, ElementsAre(3, 0, 12));
     EXPECT_EQ(step.sequence_rows, 2);
@@ -60,23 +62,43 @@ TEST(FrameTest, RefusesWhatIsNone) {
   reader.Append(bytes);
   EXPECT_THAT(reader.Next().status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not speak")));
-  EXPECT_THAT(DecodePass(EncodePass(Step{}), 2).status(),
+  EXPECT_THAT(DecodePass(EncodePass(Step{}), 2, kPositions).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("17 bytes")));
 }
 
 TEST(FrameTest, RowsOfAPassAreThoseOfOne) {
-  const auto decoded = [](int64_t rows) {
-    return DecodePass(EncodePass({.rows = {1, rows}}), 2).status();
+  const auto decoded = [](int64_t rows, int64_t sequence_rows) {
+    const Step step{.rows = {1, rows}, .sequence_rows = sequence_rows};
+    return DecodePass(EncodePass(step), 2, kPositions).status();
   };
-  EXPECT_THAT(decoded(Wish::kResting), IsOk());
-  EXPECT_THAT(decoded(Wish::kMaxRows), IsOk());
-  for (const int64_t rows : {Wish::kResting - 1, Wish::kMaxRows + 1}) {
-    EXPECT_THAT(decoded(rows), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr(std::to_string(rows) + " rows")));
+  const auto names = [](int64_t rows) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(std::to_string(rows) + " rows"));
+  };
+  for (const int64_t sequence_rows : {0, 1}) {
+    const int64_t most = sequence_rows > 0 ? Wish::kMaxStepRows : Wish::kMaxRows;
+    EXPECT_THAT(decoded(Wish::kResting, sequence_rows), IsOk());
+    EXPECT_THAT(decoded(most, sequence_rows), IsOk());
+    for (const int64_t rows : {Wish::kResting - 1, most + 1}) {
+      EXPECT_THAT(decoded(rows, sequence_rows), names(rows));
+    }
   }
-  EXPECT_THAT(
-      DecodePass(EncodePass({.rows = {1}, .sequence_rows = 1, .positions = -1}), 1).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1 positions")));
+}
+
+TEST(FrameTest, SequencesOfAPassAreThoseOfTheModel) {
+  const auto decoded = [](int64_t sequence_rows, int64_t positions) {
+    const Step step{.rows = {0}, .sequence_rows = sequence_rows, .positions = positions};
+    return DecodePass(EncodePass(step), 1, kPositions).status();
+  };
+  EXPECT_THAT(decoded(Wish::kMaxSequenceRows, kPositions), IsOk());
+  for (const int64_t rows : {int64_t{-1}, Wish::kMaxSequenceRows + 1}) {
+    EXPECT_THAT(decoded(rows, 1), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr(std::to_string(rows) + " rows and 1")));
+  }
+  for (const int64_t positions : {int64_t{-1}, kPositions + 1, INT64_MAX}) {
+    EXPECT_THAT(decoded(1, positions),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(std::to_string(positions) + " positions")));
+  }
 }
 
 TEST(FrameTest, StrangersNameNoLargePayload) {

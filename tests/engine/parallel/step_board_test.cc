@@ -98,7 +98,6 @@ TEST(StepBoardTest, AStepGrantsAWishOrLetsTheRankJoin) {
   const Wish growing{.rows = 4, .sequence_rows = 2, .positions = 4096};
   EXPECT_TRUE(Grants({.kind = PassKind::kTrunk, .rows = {4, 900}}, 0, growing));
   EXPECT_TRUE(Grants(grown(256, 8, 8192), 0, growing));
-  EXPECT_FALSE(Grants(grown(257, 8, 8192), 0, growing));
   EXPECT_FALSE(Grants(grown(2, 2, 4096), 0, growing));
   EXPECT_FALSE(Grants(grown(4, 1, 4096), 0, growing));
   EXPECT_FALSE(Grants(grown(4, 2, 2048), 0, growing));
