@@ -18,12 +18,14 @@ namespace baton::kernels::cuda {
 // row, then over those eight sums.
 struct SmallGemmParams {
   enum class Format : uint8_t { kBf16, kF32, kFp8 };
+  static constexpr int kChunkBytes = 128;  // of a row of w, multiplied at a time
+
   Format w_format = Format::kBf16;  // kBf16, kFp8
   Format x_format = Format::kBf16;  // kBf16, kFp8; kFp8 with FP8 weights only
   Format y_format = Format::kBf16;  // kBf16, kF32
   int rows = 0;                     // at most 32 with mma.sync
   int64_t n = 0;
-  int64_t k = 0;   // a multiple of 128 bytes of w
+  int64_t k = 0;   // a multiple of kChunkBytes of w
   int groups = 1;  // independent products with n a multiple of 128, one after another everywhere
 
   const void* w = nullptr;          // [groups * n, k]
@@ -44,7 +46,13 @@ bool PrefersSmallGemm(int64_t rows, int64_t n);
 
 void SmallGemm(const SmallGemmParams& params, CUstream_st* stream);
 
-// wgmma; see variants.h.
+// wgmma; see variants.h. A block computes a panel of weight rows, 16, 32 or 64 of them, by up to
+// kTokens tokens.
+struct SmallGemmTile {
+  static constexpr int kTokens = 64;
+  static constexpr int kNarrowest = 16;
+  static constexpr int kWidest = 64;
+};
 void SmallGemmSm90a(const SmallGemmParams& params, CUstream_st* stream);
 // mma.sync.
 void SmallGemmPortable(const SmallGemmParams& params, CUstream_st* stream);

@@ -19,9 +19,9 @@ using Bf16 = __nv_bfloat16;
 using Fp8 = __nv_fp8_e4m3;
 
 constexpr int kWarps = 8;
-constexpr int kPanelRows = 16;    // of w, per block
-constexpr int kChunkBytes = 128;  // of a row of w
-constexpr int kPieces = 2;        // of 16 bytes that a lane loads of a chunk's row
+constexpr int kPanelRows = 16;  // of w, per block
+constexpr int kChunkBytes = SmallGemmParams::kChunkBytes;
+constexpr int kPieces = 2;  // of 16 bytes that a lane loads of a chunk's row
 
 // Weights are the left operand: 16 of their rows by 8 tokens. Within a chunk the columns are taken
 // in the order in which 16-byte loads bring them, the same for both operands: lane i has bytes

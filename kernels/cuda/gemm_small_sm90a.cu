@@ -25,8 +25,8 @@ namespace {
 constexpr int kGroup = 128;  // threads of a warpgroup
 constexpr int kThreads = 2 * kGroup;
 constexpr int kFetchers = kGroup / 32;  // warps; each brings every kFetchers-th chunk
-constexpr int kChunkBytes = 128;        // of a row of w
-constexpr int kTileRows = 64;           // of w, that tensor cores read
+constexpr int kChunkBytes = SmallGemmParams::kChunkBytes;
+constexpr int kTileRows = 64;  // of w, that tensor cores read
 constexpr int kRingBytes = 192 * 1024;
 constexpr int kMaxStages = 32;
 constexpr int kAheadBytes = 32 * 1024;  // of weights, brought before the tokens are there
@@ -417,18 +417,20 @@ void LaunchPanels(const SmallGemmParams& params, CUstream_st* stream) {
     constexpr int kTokenShare = kProduct == Product::kWidened ? 2 * kTokens : kTokens;
     return DivideUp(tiles, CurrentDevice().multiprocessors) * (panel + kTokenShare);
   };
-  if (cost(16) < std::min(cost(32), cost(64))) {
-    return Launch<kProduct, kTokens, 16>(params, stream);
+  constexpr int kNarrowest = SmallGemmTile::kNarrowest;
+  constexpr int kWidest = SmallGemmTile::kWidest;
+  if (cost(kNarrowest) < std::min(cost(32), cost(kWidest))) {
+    return Launch<kProduct, kTokens, kNarrowest>(params, stream);
   }
-  if (cost(32) < cost(64)) return Launch<kProduct, kTokens, 32>(params, stream);
-  Launch<kProduct, kTokens, 64>(params, stream);
+  if (cost(32) < cost(kWidest)) return Launch<kProduct, kTokens, 32>(params, stream);
+  Launch<kProduct, kTokens, kWidest>(params, stream);
 }
 
 template <Product kProduct>
 void LaunchFor(const SmallGemmParams& params, CUstream_st* stream) {
   if (params.rows <= 8) return LaunchPanels<kProduct, 8>(params, stream);
   if (params.rows <= 32) return LaunchPanels<kProduct, 32>(params, stream);
-  LaunchPanels<kProduct, 64>(params, stream);
+  LaunchPanels<kProduct, SmallGemmTile::kTokens>(params, stream);
 }
 
 }  // namespace

@@ -12,13 +12,9 @@ namespace baton::kernels::cuda {
 
 namespace {
 
-constexpr int kDim = 512;
-constexpr int kWideHeadTile = 64;
-constexpr int kTile = 64;
-
 constexpr int kFixedPartTiles = 10;
 
-int Tiles(int candidates) { return (candidates + kTile - 1) / kTile; }
+int Tiles(int candidates) { return (candidates + kKvTile - 1) / kKvTile; }
 
 // Of a launch; all heads count.
 int64_t PartsOf(const SparseAttentionParams& params, const AttentionPlan& plan) {
@@ -31,7 +27,7 @@ AttentionPlan MakePlan(const SparseAttentionParams& params, int head_tile) {
   plan.head_tile = head_tile;
   plan.head_tiles = (params.heads + head_tile - 1) / head_tile;
   const int processors = CurrentDevice().multiprocessors;
-  const int wide_tiles = (params.heads + kWideHeadTile - 1) / kWideHeadTile;
+  const int wide_tiles = (params.heads + kHeadTile - 1) / kHeadTile;
   const int tiles = Tiles(params.window) + Tiles(params.max_entries);
   plan.rows = params.batch.rows;
   if (params.fixed_parts) {
@@ -48,21 +44,20 @@ AttentionPlan MakePlan(const SparseAttentionParams& params, int head_tile) {
   }
   const int64_t parts = PartsOf(params, plan);
   plan.partial_outputs = params.scratch;
-  plan.partial_maxima = params.scratch + parts * kDim;
+  plan.partial_maxima = params.scratch + parts * kKvDim;
   plan.partial_sums = plan.partial_maxima + parts;
   return plan;
 }
 
 void Check(const SparseAttentionParams& params) {
-  BATON_CHECK(params.heads > 0 &&
-              (params.heads <= kWideHeadTile || params.heads % kWideHeadTile == 0))
+  BATON_CHECK(params.heads > 0 && (params.heads <= kHeadTile || params.heads % kHeadTile == 0))
       << "attention heads " << params.heads;
   BATON_CHECK(params.window > 0) << "window " << params.window;
   if (params.ratio == 0) return;
   BATON_CHECK(params.pool.format == EntryFormat::kBf16 ||
               params.pool.format == EntryFormat::kFp8Packed)
       << "attention over entries of format " << static_cast<int>(params.pool.format);
-  BATON_CHECK(params.pool.head_dim == kDim) << "entry width " << params.pool.head_dim;
+  BATON_CHECK(params.pool.head_dim == kKvDim) << "entry width " << params.pool.head_dim;
   BATON_CHECK(std::has_single_bit(static_cast<unsigned>(params.pool.entries_per_page)))
       << "entries a page " << params.pool.entries_per_page;
 }
@@ -85,9 +80,9 @@ void Run(LaunchVariant launch, int head_tile, const SparseAttentionParams& param
 }  // namespace
 
 int64_t SparseAttentionScratchBytes(const SparseAttentionParams& params) {
-  const AttentionPlan plan = MakePlan(params, kWideHeadTile);
+  const AttentionPlan plan = MakePlan(params, kHeadTile);
   if (plan.splits == 1) return 0;
-  return PartsOf(params, plan) * (kDim + 2) * static_cast<int64_t>(sizeof(float));
+  return PartsOf(params, plan) * (kKvDim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
 void SparseAttention(const SparseAttentionParams& params, CUstream_st* stream) {
@@ -96,7 +91,7 @@ void SparseAttention(const SparseAttentionParams& params, CUstream_st* stream) {
 }
 
 void SparseAttentionSm90a(const SparseAttentionParams& params, CUstream_st* stream) {
-  Run(LaunchAttentionSm90a, kWideHeadTile, params, stream);
+  Run(LaunchAttentionSm90a, kHeadTile, params, stream);
 }
 void SparseAttentionPortable(const SparseAttentionParams& params, CUstream_st* stream) {
   Run(LaunchAttentionPortable, kPortableHeadTile, params, stream);

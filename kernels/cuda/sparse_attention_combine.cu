@@ -9,11 +9,9 @@ namespace baton::kernels::cuda {
 
 namespace {
 
-constexpr int kDim = 512;
 constexpr int kWarps = 4;
 constexpr int kSharing = 2;  // warps that add up a row and head, each every other part
-constexpr int kLoads = kDim / 4 / 32;
-constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kLoads = kKvDim / 4 / 32;
 
 // A part without candidates has maximum -infinity, sum 0 and zeros; one that is all NaN shows.
 __global__ void __launch_bounds__(32 * kWarps)
@@ -46,7 +44,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   float4 out[kLoads] = {};
 #pragma unroll 2
   for (int i = warp % kSharing; i < parts; i += kSharing) {
-    const float4* part = reinterpret_cast<const float4*>(plan.partial_outputs + (first + i) * kDim);
+    const float4* part =
+        reinterpret_cast<const float4*>(plan.partial_outputs + (first + i) * kKvDim);
     const float weight = exp2f(maxima[i] - maximum);
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
@@ -69,7 +68,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int j = 0; j < kLoads; ++j) {
     const float4 other = added[warp / kSharing][j][lane];
     reinterpret_cast<uint2*>(params.out +
-                             (int64_t{row} * params.heads + head) * kDim)[j * 32 + lane] = {
+                             (int64_t{row} * params.heads + head) * kKvDim)[j * 32 + lane] = {
         PackBf16((out[j].x + other.x) * inverse, (out[j].y + other.y) * inverse),
         PackBf16((out[j].z + other.z) * inverse, (out[j].w + other.w) * inverse)};
   }

@@ -10,8 +10,6 @@
 
 namespace baton::kernels::cuda {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // Of the two heads of a thread.
 struct Pair {
   float v[2];

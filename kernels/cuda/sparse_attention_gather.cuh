@@ -16,7 +16,6 @@ inline constexpr int kGatherThreads = 128;
 inline constexpr int kGatherWarps = kGatherThreads / 32;
 inline constexpr int kWarpRows = kKvTile / kGatherWarps;  // of a tile: a warp's own
 inline constexpr int kPair = 2;                           // tiles; their first and second half
-inline constexpr int kHeadTile = 64;                      // heads of a block
 inline constexpr int kKvBlockBytes = kKvTile * 128;       // 64 channels of a tile
 inline constexpr int kKvTileBytes = kKvBlocks * kKvBlockBytes;
 inline constexpr int kKvHalfBytes = kKvTileBytes / 2;

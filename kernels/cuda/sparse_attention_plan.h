@@ -6,7 +6,11 @@
 
 namespace baton::kernels::cuda {
 
+inline constexpr int kKvDim = 512;
+inline constexpr int kKvTile = 64;    // candidates of a tile
+inline constexpr int kHeadTile = 64;  // heads of a block, by wgmma
 inline constexpr int kPortableHeadTile = 32;
+inline constexpr float kLog2E = 1.4426950408889634f;
 
 // How the work of a launch is cut, and where the parts of rows that were split go: outputs not yet
 // divided by their sum [rows, heads, splits, 512], and [rows, heads, splits] maxima (of scaled
@@ -14,7 +18,7 @@ inline constexpr int kPortableHeadTile = 32;
 struct AttentionPlan {
   int first_row = 0;  // of the launch
   int rows = 0;
-  int head_tile = 64;  // heads of an item
+  int head_tile = kHeadTile;  // heads of an item
   int head_tiles = 1;
   int splits = 1;      // parts of a row, at most
   int part_tiles = 0;  // candidates of a part; 0: all parts of a row are alike

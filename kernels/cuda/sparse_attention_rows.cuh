@@ -12,8 +12,6 @@
 
 namespace baton::kernels::cuda {
 
-inline constexpr int kKvDim = 512;
-inline constexpr int kKvTile = 64;  // candidates of a tile
 inline constexpr int kKvBlocks = kKvDim / 64;
 
 // Where 16-byte piece `piece` of a row lies in a tile of kRows rows.
