@@ -156,5 +156,49 @@ TEST_F(BatchInvarianceTest, DraftsDoNotChangeBits) {
   }
 }
 
+// Rows of a layer that attends all of its entries are in several parts from 512 entries on, which
+// are 65,536 tokens; a selection, however large, is one part.
+TEST_F(BatchInvarianceTest, RowsOfSeveralPartsHaveTheSameBits) {
+  constexpr int64_t kPrompt = 66'000;
+  constexpr int64_t kRows = 12;
+  constexpr int64_t kPages = (kPrompt + kRows + kPageTokens - 1) / kPageTokens;
+  const std::span<const int32_t> pages(place_.pages);
+  const std::span<const int32_t> company_ids(Cases()[0].ids);
+  ASSERT_LE(kPages + 2, std::ssize(pages));
+  std::vector<int32_t> ids;
+  while (std::ssize(ids) < kPrompt + kRows) {
+    const GoldenCase& golden = Cases()[std::ssize(ids) % std::ssize(Cases())];
+    ids.insert(ids.end(), golden.ids.begin(), golden.ids.end());
+  }
+  const auto chunk = [&](int64_t start, int64_t rows, int64_t wanted) {
+    return SequenceChunk{.tokens = std::span(ids).subspan(start, rows),
+                         .start = start,
+                         .pages = pages.first(kPages),
+                         .slot = 0,
+                         .first_logits_row = static_cast<int>(rows - wanted),
+                         .first_streams_row = static_cast<int>(rows)};
+  };
+  const auto prefill = [&](int64_t tokens, int64_t rows) {
+    for (int64_t done = 0; done < tokens; done += rows) {
+      Forward({chunk(done, std::min(rows, tokens - done), 0)});
+    }
+  };
+  Answer steps;
+  prefill(kPrompt, 4096);
+  for (int64_t i = 0; i < kRows; ++i) steps.push_back(Forward({chunk(kPrompt + i, 1, 1)})[0]);
+
+  // The same rows as the end of a chunk, beside another sequence.
+  constexpr int64_t kBefore = kPrompt - 200;
+  prefill(kBefore, 3000);
+  constexpr int64_t kCompany = 257;
+  const SequenceChunk company{.tokens = company_ids.first(kCompany),
+                              .pages = pages.subspan(kPages, 2),
+                              .slot = 1,
+                              .first_logits_row = kCompany,
+                              .first_streams_row = kCompany};
+  const Answer together = Forward({company, chunk(kBefore, 200 + kRows, kRows)});
+  ExpectSame(together, steps, "rows at 66,000");
+}
+
 }  // namespace
 }  // namespace baton::engine
