@@ -56,9 +56,10 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Add("numerics", &config.numerics,
            "reference: values on the grids the model was trained with; exact: as computed")
       .OneOf({"reference", "exact"});
-  parser.Add("enable-deterministic-inference", &config.enable_deterministic_inference,
-             "a request's tokens depend in no bit on what else is computed, for which steps of few "
-             "sequences take longer on a GPU; on a CPU they never do");
+  parser.Add(
+      "enable-deterministic-inference", &config.enable_deterministic_inference,
+      "a request's tokens depend in no bit on what else is computed, for which steps of few "
+      "sequences take longer on a GPU, of compute capability 9.0 only; on a CPU they never do");
   parser.Add("index-topk", &config.index_topk, "entries the indexer selects; 0: as the checkpoint")
       .Range(0, 1 << 16);
   parser

@@ -34,6 +34,11 @@ class CudaBackend final : public Backend {
     if (!lacking.empty()) {
       return absl::FailedPreconditionError(absl::StrCat("no CUDA kernels for ", lacking));
     }
+    const std::string needed = kernels::cuda::WhatDeterminismLacks(
+        kernels::CurrentDevice().compute_capability, kernels::cuda::HasSm90a());
+    if (options.deterministic && !needed.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat("deterministic inference needs ", needed));
+    }
     return cuda::CudaModel::Load(checkpoint, options);
   }
 

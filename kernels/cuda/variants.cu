@@ -57,6 +57,15 @@ std::string WhatDeviceLacks() {
   return "";
 }
 
+std::string WhatDeterminismLacks(int compute_capability, bool has_sm90a) {
+  if (has_sm90a) return "";
+  if (compute_capability != 90) {
+    return "compute capability 9.0: with " + Capability(compute_capability) +
+           " bits of a product differ between up to 32 rows and more";
+  }
+  return "kernels that this build lacks: name 90a in BATON_CUDA_ARCHITECTURES";
+}
+
 std::string WhatKernelsLack(const ModelShape& shape) {
   std::ostringstream lacking;
   const auto need = [&](bool fits, const char* what, int64_t value, const char* limit) {

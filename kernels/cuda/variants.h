@@ -12,6 +12,9 @@ namespace baton::kernels::cuda {
 // Whether the current device runs the wgmma variants of this build. Calling one of them otherwise
 // ends the process.
 bool HasSm90a();
+// What a device of that compute capability, or the build, lacks for bits of a row that do not
+// depend on how many rows there are (gemm_small.h): the wgmma variants. In words; empty: nothing.
+std::string WhatDeterminismLacks(int compute_capability, bool has_sm90a);
 
 // To be asked at start, before anything is launched. In words; empty: nothing is lacking.
 std::string WhatDeviceLacks();  // the current device, for this build

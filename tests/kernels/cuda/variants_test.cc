@@ -38,6 +38,12 @@ TEST(VariantsTest, WhatIsLackingIsNamedWithItsLimit) {
   EXPECT_THAT(lacking, Not(HasSubstr("hidden size")));
 }
 
+TEST(VariantsTest, DeterminismLacksNothingButWhereThereAreNoWgmmaVariants) {
+  EXPECT_EQ(WhatDeterminismLacks(90, /*has_sm90a=*/true), "");
+  EXPECT_THAT(WhatDeterminismLacks(120, false), HasSubstr("capability 9.0: with 12.0 bits"));
+  EXPECT_THAT(WhatDeterminismLacks(90, false), HasSubstr("name 90a in BATON_CUDA_ARCHITECTURES"));
+}
+
 class VariantsOnDeviceTest : public CudaTest {};
 
 TEST_F(VariantsOnDeviceTest, ADeviceThatRunsTheTestsLacksNothing) {
