@@ -111,14 +111,15 @@ absl::Status ShmService::Impl::Read(Connection& connection) {
 
 absl::Status ShmService::Impl::OnHello(Connection& connection, const shm::Hello& hello,
                                        const shm::Fd& memory) {
+  shm::Welcome welcome;
   if (hello.kind != shm::Kind::kHello || hello.version != shm::kVersion) {
+    shm::Send(connection.socket, std::as_bytes(std::span(&welcome, 1))).IgnoreError();
     return absl::InvalidArgumentError(
         absl::StrCat("Hello of version ", hello.version, ", expected ", shm::kVersion));
   }
   absl::StatusOr<shm::Mapping> arena = MapArena(memory, hello.arena_bytes);
   if (!arena.ok()) return arena.status();
   connection.arena = *std::move(arena);
-  shm::Welcome welcome;
   std::memcpy(&welcome.nonce, connection.arena.bytes().data(), sizeof(welcome.nonce));
   return shm::Send(connection.socket, std::as_bytes(std::span(&welcome, 1)));
 }

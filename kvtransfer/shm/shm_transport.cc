@@ -49,8 +49,8 @@ absl::Status CheckWelcome(std::span<const std::byte> message, const shm::Arena& 
   if (message.size() != sizeof(welcome)) return absl::UnavailableError("no Welcome came");
   std::memcpy(&welcome, message.data(), sizeof(welcome));
   if (welcome.kind != shm::Kind::kWelcome || welcome.version != shm::kVersion) {
-    return absl::UnavailableError(absl::StrCat("version ", welcome.version, " of the protocol; ",
-                                               "expected ", shm::kVersion));
+    return absl::UnavailableError(absl::StrCat("the receiver speaks version ", welcome.version,
+                                               " of shm, expected ", shm::kVersion));
   }
   return welcome.nonce == arena.nonce()
              ? absl::OkStatus()

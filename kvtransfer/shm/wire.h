@@ -17,11 +17,14 @@
 //                              <- Answer, in the same order, then the text of its detail
 //
 // Neither waits for the other: Posted may follow Hello at once. A message of another size, kind or
-// version ends the connection, as does an end of either process.
+// version ends the connection, as does an end of either process. A Hello of another version is
+// answered all the same, by a Welcome without a nonce, so that the sender can name both versions.
 
 namespace baton::kvtransfer::shm {
 
-inline constexpr uint32_t kVersion = 1;
+// To be raised when messages change, or what either end expects of the other: frames of at most
+// kMaxFrameBytes, no more of them than kCredit.
+inline constexpr uint32_t kVersion = 2;
 // The arena's first page holds the nonce and nothing else.
 inline constexpr size_t kHeaderBytes = 4096;
 // Small enough that the frames in flight stay in the cache that both cores share.

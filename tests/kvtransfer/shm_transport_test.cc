@@ -159,6 +159,26 @@ TEST(ShmProbeTest, AReceiverThatDoesNotAnswerOrAnswersWrongIsNotUsed) {
   liar.join();
 }
 
+TEST(ShmProbeTest, AReceiverOfAnotherVersionIsRefusedByName) {
+  const std::string endpoint = shm::Endpoint(NewReceiver());
+  BATON_ASSERT_OK_AND_ASSIGN(const shm::Fd listener, shm::Listen(endpoint));
+  std::thread older([&] {
+    shm::Fd socket;
+    while (!(socket = shm::Accept(listener)).valid()) std::this_thread::yield();
+    shm::Hello hello;  // read: else the end of the connection is a reset, which goes first
+    while (true) {
+      const auto received = shm::Receive(socket, std::as_writable_bytes(std::span(&hello, 1)));
+      if (!received.ok() || received->has_value()) break;
+    }
+    EXPECT_EQ(hello.version, shm::kVersion);
+    const shm::Welcome welcome{.version = 1};
+    EXPECT_THAT(shm::Send(socket, std::as_bytes(std::span(&welcome, 1))), IsOk());
+  });
+  EXPECT_THAT(ProbeShm(endpoint),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("version 1 of shm, expected 2")));
+  older.join();
+}
+
 // --- hostile senders
 
 class HostileSender : public ::testing::Test {
@@ -283,6 +303,22 @@ TEST_F(HostileSender, BytesThatChangeWhileTheyAreCopiedAreNotAccepted) {
   EXPECT_GT(corrupt, 0) << "nothing changed meanwhile";
   EXPECT_THAT(run.Received(), Optional(IsOk()));
   EXPECT_EQ(run.handoff.Problem(), "");
+}
+
+TEST_F(HostileSender, AnotherVersionIsToldOursBeforeTheConnectionEnds) {
+  Connect();
+  const shm::Hello hello{.version = 1, .arena_bytes = 8192};
+  ASSERT_THAT(shm::Send(socket_, std::as_bytes(std::span(&hello, 1))), IsOk());
+  shm::Welcome welcome{.version = 0};
+  bool ended = false;
+  EXPECT_TRUE(Soon([&] {
+    const auto received = shm::Receive(socket_, std::as_writable_bytes(std::span(&welcome, 1)));
+    ended = !received.ok();
+    return ended;
+  }));
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(welcome.version, shm::kVersion);
+  EXPECT_EQ(welcome.nonce, 0u);
 }
 
 TEST_F(HostileSender, FramesBeforeHelloEndTheConnection) {
