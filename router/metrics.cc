@@ -43,9 +43,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
                                          {{"policy", policy}})),
       requests_running(metrics.AddGauge("baton_requests_running", "Generations under way.")),
       http_connections(metrics.AddGauge("baton_http_connections", "Open HTTP connections.")),
-      http_tls_failures(metrics.AddCounter(
-          "baton_http_tls_failures_total",
-          "TLS handshakes of HTTP clients that failed; plain HTTP on the HTTPS port is one.")),
+      http_tls_failures(
+          metrics.AddCounter("baton_http_tls_failures_total",
+                             "TLS handshakes of HTTP clients that failed after the client had sent "
+                             "something; plain HTTP on the HTTPS port is one.")),
       prompt_tokens(metrics.AddCounter("baton_prompt_tokens_total", "Prompt tokens accepted.")),
       generation_tokens(
           metrics.AddCounter("baton_generation_tokens_total", "Tokens received from workers.")),

@@ -126,11 +126,13 @@ asio::awaitable<bool> Connection::Handshake() {
   if (context_->tls == nullptr) co_return true;
   error_code error;
   Arm(context_->options->header_timeout);
-  co_await stream_.Secure(context_->tls->Current())
-      .async_handshake(asio::ssl::stream_base::server, Into(error));
+  auto& tls = stream_.Secure(context_->tls->Current());
+  co_await tls.async_handshake(asio::ssl::stream_base::server, Into(error));
   Disarm();
   if (!error) co_return true;
-  if (context_->failed_handshakes != nullptr) context_->failed_handshakes->Increment();
+  // Who says nothing only looks whether the port is open, as probes do.
+  const bool spoke = BIO_number_read(SSL_get_rbio(tls.native_handle())) > 0;
+  if (spoke && context_->failed_handshakes != nullptr) context_->failed_handshakes->Increment();
   const bool plain =
       error.category() == asio::error::get_ssl_category() &&
       ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;

@@ -138,8 +138,19 @@ TEST_F(HttpTlsTest, WhatIsNeitherTlsNorHttpIsClosedAndCounted) {
   noise.Send(std::string(2000, '\x16'));
   EXPECT_EQ(noise.Read().status, 0);
   HttpClient gone(port());
+  gone.Send("\x16\x03\x01");
   gone.Close();
   WaitForFailures(2);
+}
+
+TEST_F(HttpTlsTest, AProbeThatSaysNothingIsNoFailure) {
+  Start({.header_timeout = 100ms});
+  HttpClient gone(port());
+  gone.Close();
+  HttpClient silent(port());
+  EXPECT_TRUE(silent.AtEnd());
+  server_->Shutdown(5s);
+  EXPECT_EQ(failed_handshakes_.Value(), 0);
 }
 
 TEST_F(HttpTlsTest, AHandshakeHasTheTimeOfAHead) {
@@ -149,7 +160,7 @@ TEST_F(HttpTlsTest, AHandshakeHasTheTimeOfAHead) {
   HttpClient slow(port());
   slow.Send("\x16\x03\x01");
   EXPECT_TRUE(slow.AtEnd());
-  WaitForFailures(2);
+  WaitForFailures(1);
 }
 
 TEST_F(HttpTlsTest, TooManyConnectionsAreToldSoUnderTls) {
