@@ -6,7 +6,7 @@
 
 namespace baton {
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return absl::NotFoundError(absl::StrCat("cannot open ", path));
   // By read() alone: iterators over the buffer let its exception out when the system's read fails.
@@ -15,6 +15,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   while (stream.read(block.data(), static_cast<std::streamsize>(block.size())) ||
          stream.gcount() > 0) {
     bytes.append(block, 0, static_cast<size_t>(stream.gcount()));
+    if (bytes.size() > max_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " holds more than ", max_bytes, " bytes"));
+    }
   }
   if (stream.bad()) return absl::DataLossError(absl::StrCat("cannot read ", path));
   return bytes;

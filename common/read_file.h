@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -7,7 +9,8 @@
 namespace baton {
 
 // All bytes of a file. NOT_FOUND when it cannot be opened, DATA_LOSS when it cannot be read (a
-// directory, a broken disk); both name it.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+// directory, a broken disk), INVALID_ARGUMENT when there are more than `max_bytes`; all name it.
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     size_t max_bytes = std::numeric_limits<size_t>::max());
 
 }  // namespace baton

@@ -14,6 +14,8 @@
 namespace baton::tls {
 namespace {
 
+constexpr size_t kMaxFileBytes = 1 << 20;
+
 template <auto Free>
 struct Deleter {
   template <typename Object>
@@ -83,6 +85,8 @@ absl::Status VerifyChain(const CertificateFiles& files, const std::vector<Certif
                  " vouches for: ", X509_verify_cert_error_string(error));
 }
 
+constexpr char kUsage[] = ": its key usage or extended key usage is not that of ";
+
 absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts) {
   BATON_ASSIGN_OR_RETURN(const std::vector<Certificate> shown,
                          ParseCertificates(files.certificate, texts.certificate));
@@ -91,15 +95,18 @@ absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts)
   if (X509_check_private_key(own, key.get()) != 1) {
     return Invalid(files.key, " is not the key of the certificate in ", files.certificate);
   }
+  if (X509_cmp_current_time(X509_get0_notBefore(own)) > 0) {
+    return Invalid(files.certificate, ": the certificate is not valid yet");
+  }
   if (X509_cmp_current_time(X509_get0_notAfter(own)) < 0) {
     return Invalid(files.certificate, ": the certificate has expired");
   }
   if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
-    return Invalid(files.certificate, ": its extended key usage lacks serverAuth");
+    return Invalid(files.certificate, kUsage, "servers (serverAuth)");
   }
   if (files.ca.empty()) return absl::OkStatus();
   if (X509_check_purpose(own, X509_PURPOSE_SSL_CLIENT, 0) != 1) {
-    return Invalid(files.certificate, ": its extended key usage lacks clientAuth");
+    return Invalid(files.certificate, kUsage, "clients (clientAuth)");
   }
   BATON_ASSIGN_OR_RETURN(const std::vector<Certificate> cas, ParseCertificates(files.ca, texts.ca));
   return VerifyChain(files, shown, cas);
@@ -109,10 +116,10 @@ absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts)
 
 absl::StatusOr<CertificateTexts> ReadCertificateFiles(const CertificateFiles& files) {
   CertificateTexts texts;
-  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate));
-  BATON_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key));
+  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate, kMaxFileBytes));
+  BATON_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key, kMaxFileBytes));
   if (!files.ca.empty()) {
-    BATON_ASSIGN_OR_RETURN(texts.ca, ReadFile(files.ca));
+    BATON_ASSIGN_OR_RETURN(texts.ca, ReadFile(files.ca, kMaxFileBytes));
   }
   BATON_RETURN_IF_ERROR(Check(files, texts));
   return texts;

@@ -24,8 +24,9 @@ struct CertificateTexts {
 
 // Read, and good enough for peers to accept. NOT_FOUND, DATA_LOSS: see ReadFile. INVALID_ARGUMENT,
 // naming the file: nothing in PEM, an encrypted key or that of another certificate, a certificate
-// that has expired or may not be a server's. Where there is a CA, servers and clients must both be
-// able to show the certificate, and the CA must have signed it.
+// that is not valid yet or no longer, or may not be a server's, more than 1 MiB. Where there is a
+// CA, servers and clients must both be able to show the certificate, and the CA must have signed
+// it.
 absl::StatusOr<CertificateTexts> ReadCertificateFiles(const CertificateFiles& files);
 
 }  // namespace baton::tls

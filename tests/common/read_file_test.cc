@@ -28,6 +28,15 @@ TEST(ReadFileTest, GivesEveryByteOfAnyLength) {
   }
 }
 
+TEST(ReadFileTest, ReadsNoMoreThanItMay) {
+  const std::string path = Written(std::string(100'000, 'x'));
+  EXPECT_THAT(ReadFile(path, 100'000), IsOk());
+  EXPECT_THAT(ReadFile(path, 99'999),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(path)));
+  EXPECT_THAT(ReadFile("/dev/zero", 1000),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 1000 bytes")));
+}
+
 TEST(ReadFileTest, NamesAFileThatIsMissing) {
   EXPECT_THAT(ReadFile("/nowhere/tokenizer.json"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/tokenizer.json")));

@@ -86,6 +86,10 @@ tls::CertificateFiles CertificateAuthority::Issue(const std::filesystem::path& f
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(impl_->certificate.get()));
   AddExtension(certificate.get(), NID_subject_alt_name, wanted.names);
   AddExtension(certificate.get(), NID_ext_key_usage, wanted.usage);
+  if (!wanted.key_usage.empty()) {
+    AddExtension(certificate.get(), NID_key_usage, wanted.key_usage);
+  }
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), wanted.begins.count());
   BATON_CHECK(X509_sign(certificate.get(), impl_->key.get(), EVP_sha256()) > 0);
   std::filesystem::create_directories(folder);
   const tls::CertificateFiles files = {
@@ -97,6 +101,14 @@ tls::CertificateFiles CertificateAuthority::Issue(const std::filesystem::path& f
 }
 
 std::string CertificateAuthority::Pem() const { return PemOf(impl_->certificate.get()); }
+
+void Age(const tls::CertificateFiles& files) {
+  for (const std::string& file : {files.certificate, files.key, files.ca}) {
+    if (file.empty()) continue;
+    const auto written = std::filesystem::last_write_time(file);
+    std::filesystem::last_write_time(file, written - std::chrono::hours(1));
+  }
+}
 
 void WriteAtOnce(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path beside = path.string() + ".new";

@@ -19,7 +19,9 @@ class CertificateAuthority {
   struct Wanted {
     std::string names = "IP:127.0.0.1,DNS:localhost";  // subject alternative names
     std::string usage = "serverAuth,clientAuth";
-    std::chrono::seconds valid = std::chrono::hours(1);  // from now; negative: it has expired
+    std::chrono::seconds valid = std::chrono::hours(1);     // from now; negative: it has expired
+    std::chrono::seconds begins = std::chrono::hours(-48);  // from now
+    std::string key_usage = {};                             // empty: any
   };
   // Writes cert.pem, key.pem (a new key each time) and ca.pem into `folder`, which is made if need
   // be, at once for whoever opens one of them.
@@ -41,6 +43,9 @@ inline std::filesystem::path TestFolder(const std::string& prefix) {
   return std::filesystem::path(::testing::TempDir()) /
          (prefix + "_" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
 }
+
+// Makes the files of an hour ago, so that what is written next is seen to be another, however soon.
+void Age(const tls::CertificateFiles& files);
 
 // Text to a file that is there whole or not at all.
 void WriteAtOnce(const std::filesystem::path& path, const std::string& text);

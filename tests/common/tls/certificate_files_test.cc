@@ -85,6 +85,23 @@ TEST_F(CertificateFilesTest, AnExpiredCertificateIsRefused) {
   ExpectRefused(files_.certificate, "has expired");
 }
 
+TEST_F(CertificateFilesTest, ACertificateThatIsNotValidYetIsRefused) {
+  files_ = ca_.Issue(folder_, {.begins = std::chrono::seconds(60)});
+  ExpectRefused(files_.certificate, "not valid yet");
+  files_.ca.clear();
+  ExpectRefused(files_.certificate, "not valid yet");
+}
+
+TEST_F(CertificateFilesTest, AFileThatIsTooLargeIsNotRead) {
+  std::filesystem::resize_file(files_.key, uintmax_t{1} << 40);  // sparse
+  ExpectRefused(files_.key, "more than 1048576 bytes");
+}
+
+TEST_F(CertificateFilesTest, WhatTheKeyMayNotBeUsedForIsSaid) {
+  files_ = ca_.Issue(folder_, {.key_usage = "critical,keyCertSign"});
+  ExpectRefused(files_.certificate, "its key usage or extended key usage");
+}
+
 TEST_F(CertificateFilesTest, TheCertificateMustDoForBothEndsOfAConnection) {
   files_ = ca_.Issue(folder_, {.usage = "clientAuth"});
   ExpectRefused(files_.certificate, "serverAuth");
