@@ -12,7 +12,11 @@ constexpr std::chrono::seconds kLookAgain{1};
 }  // namespace
 
 FileWatch::FileWatch(std::vector<std::string> paths, const Clock& clock)
-    : paths_(std::move(paths)), clock_(clock), looked_at_(clock.Now()), versions_(Look()) {}
+    : paths_(std::move(paths)),
+      clock_(clock),
+      looked_at_(clock.Now()),
+      taken_(Look()),
+      seen_(taken_) {}
 
 std::vector<FileWatch::Version> FileWatch::Look() const {
   std::vector<Version> versions;
@@ -28,8 +32,10 @@ bool FileWatch::Changed() {
   const Clock::TimePoint now = clock_.Now();
   if (now - looked_at_ < kLookAgain) return false;
   looked_at_ = now;
-  const std::vector<Version> before = std::exchange(versions_, Look());
-  return versions_ != before;
+  seen_ = Look();
+  return seen_ != taken_;
 }
+
+void FileWatch::Taken() { taken_ = seen_; }
 
 }  // namespace baton

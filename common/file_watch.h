@@ -9,15 +9,18 @@
 
 namespace baton {
 
-// Tells when a file may have been written, or a link to it been turned, since it was last read: by
-// time and size, and looking at most once a second. Not thread-safe.
+// Tells when a file may have been written, or a link to it been turned, since it was last read
+// well: by time and size, and looking at most once a second. Not thread-safe.
 class FileWatch {
  public:
   // Of the files as they are now: to be made before they are read. `clock` outlives it.
   explicit FileWatch(std::vector<std::string> paths, const Clock& clock = Clock::Real());
 
-  // Whether one of them is another than when this was last said, or at the beginning.
+  // Whether one of them is another than when it was last taken, or at the beginning. Said at every
+  // look until it is taken: what cannot be read now may be readable the next time.
   bool Changed();
+  // They have been read as Changed saw them last, or later, and were good.
+  void Taken();
 
  private:
   struct Version {
@@ -30,7 +33,8 @@ class FileWatch {
   const std::vector<std::string> paths_;
   const Clock& clock_;
   Clock::TimePoint looked_at_;
-  std::vector<Version> versions_;
+  std::vector<Version> taken_;
+  std::vector<Version> seen_;
 };
 
 }  // namespace baton

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/base/check.h"
 
 namespace baton::rpc {
 namespace {
@@ -21,10 +21,15 @@ absl::Status Failed(const char* what) {
 
 }  // namespace
 
-absl::StatusOr<MemoryFile> MemoryFile::Create() {
-  const int fd = memfd_create("baton", MFD_CLOEXEC);
-  if (fd < 0) return Failed("memfd_create");
-  return MemoryFile(fd);
+absl::StatusOr<MemoryFile> MemoryFile::Create(std::string_view text) {
+  MemoryFile file(memfd_create("baton", MFD_CLOEXEC));
+  if (file.fd_ < 0) return Failed("memfd_create");
+  for (size_t written = 0; written < text.size();) {
+    const ssize_t bytes = write(file.fd_, text.data() + written, text.size() - written);
+    if (bytes < 0) return Failed("write");
+    written += static_cast<size_t>(bytes);
+  }
+  return file;
 }
 
 MemoryFile::MemoryFile(MemoryFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -35,16 +40,10 @@ MemoryFile::~MemoryFile() {
 
 std::string MemoryFile::path() const { return absl::StrCat("/proc/self/fd/", fd_); }
 
-absl::Status MemoryFile::Replace(std::string_view text) {
-  BATON_ASSIGN_OR_RETURN(const MemoryFile fresh, Create());
-  for (size_t written = 0; written < text.size();) {
-    const ssize_t bytes = write(fresh.fd_, text.data() + written, text.size() - written);
-    if (bytes < 0) return Failed("write");
-    written += static_cast<size_t>(bytes);
-  }
-  // The number stays, and stands for another file from one moment to the next.
-  if (dup3(fresh.fd_, fd_, O_CLOEXEC) < 0) return Failed("dup3");
-  return absl::OkStatus();
+void MemoryFile::Replace(const MemoryFile& fresh) {
+  // The number stays, and stands for another file from one moment to the next. Both are open, so
+  // that only a signal can come between.
+  while (dup3(fresh.fd_, fd_, O_CLOEXEC) < 0) BATON_CHECK(errno == EINTR) << std::strerror(errno);
 }
 
 }  // namespace baton::rpc

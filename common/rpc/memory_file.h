@@ -11,17 +11,17 @@ namespace baton::rpc {
 // else. Not thread-safe, but for those who read the path.
 class MemoryFile {
  public:
-  // Empty. RESOURCE_EXHAUSTED without memory or file descriptors.
-  static absl::StatusOr<MemoryFile> Create();
+  // RESOURCE_EXHAUSTED without memory or file descriptors.
+  static absl::StatusOr<MemoryFile> Create(std::string_view text = {});
   MemoryFile(MemoryFile&& other) noexcept;
   MemoryFile& operator=(MemoryFile&&) = delete;
   ~MemoryFile();
 
   std::string path() const;
 
-  // Whoever opens the path finds the old text or the new, never a part; whoever has it open keeps
-  // the old. On an error, as of Create, it is still the old.
-  absl::Status Replace(std::string_view text);
+  // Takes the text of `fresh`, which needs neither memory nor a descriptor more: whoever opens the
+  // path finds the old text or the new, never a part; whoever has it open keeps the old.
+  void Replace(const MemoryFile& fresh);
 
  private:
   explicit MemoryFile(int fd) : fd_(fd) {}

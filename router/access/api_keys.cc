@@ -1,9 +1,7 @@
 #include "router/access/api_keys.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <system_error>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -19,7 +17,7 @@ namespace {
 
 constexpr size_t kMinKeyBytes = 16;
 constexpr size_t kMaxKeyBytes = 256;
-constexpr uintmax_t kMaxFileBytes = 1 << 20;
+constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr std::string_view kScheme = "Bearer ";
 
 bool IsKey(absl::string_view text) {
@@ -65,24 +63,21 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(std::string path, const C
 }
 
 absl::Status ApiKeys::Read() const {
-  std::error_code unknown;  // reading says what is wrong
-  const uintmax_t bytes = std::filesystem::file_size(path_, unknown);
-  if (!unknown && bytes > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, " has ", bytes, " bytes, keys at most ", kMaxFileBytes));
-  }
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxFileBytes));
   BATON_ASSIGN_OR_RETURN(keys_, ParseKeys(path_, text));
   return absl::OkStatus();
 }
 
 void ApiKeys::ReadIfChanged() const {
   if (!watch_.Changed()) return;
-  if (const absl::Status read = Read(); read.ok()) {
+  const absl::Status read = Read();
+  if (read.ok()) {
+    watch_.Taken();
     spdlog::info("{}: {} API keys", path_, keys_.size());
-  } else {
+  } else if (read != last_read_) {  // which fails once a second until somebody mends the file
     spdlog::error("API keys stay as they were: {}", read.ToString());
   }
+  last_read_ = read;
 }
 
 bool ApiKeys::Accepts(std::string_view authorization) const {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/file_watch.h"
@@ -14,8 +15,9 @@
 namespace baton::router {
 
 // The keys that let a client in: one a line of a file, in which empty lines and those that begin
-// with '#' mean nothing. A file that has changed is read again within a second or so; if it cannot
-// be read, or holds what is no key, that is logged and the keys stay as they were. Thread-safe.
+// with '#' mean nothing. A file that has changed is read again within a second or so; while it
+// cannot be read, or holds what is no key, the keys stay as they were, that is logged, and each
+// second it is tried again. Thread-safe.
 class ApiKeys {
  public:
   // NOT_FOUND, DATA_LOSS: see ReadFile. INVALID_ARGUMENT, naming file and line: not a key of 16 to
@@ -36,6 +38,7 @@ class ApiKeys {
   const std::string path_;
   mutable Mutex mutex_;
   mutable FileWatch watch_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::Status last_read_ ABSL_GUARDED_BY(mutex_);
   mutable std::vector<std::string> keys_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,8 +1,9 @@
 #include "router/http/tls_context.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "boost/asio/buffer.hpp"
-#include "common/log.h"
 #include "common/status_macros.h"
 
 namespace baton::router {
@@ -10,8 +11,8 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(const tls::CertificateFiles& files) {
-  BATON_ASSIGN_OR_RETURN(const tls::CertificateTexts texts, tls::ReadCertificateFiles(files));
+absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(const tls::CertificateFiles& files,
+                                                          const tls::CertificateTexts& texts) {
   boost::system::error_code error;
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
@@ -27,21 +28,24 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(const tls::Certificate
 
 absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const tls::CertificateFiles& files,
                                                              const Clock& clock) {
-  std::unique_ptr<TlsContext> tls(new TlsContext(files, clock));
-  MutexLock lock(tls->mutex_);
-  BATON_ASSIGN_OR_RETURN(tls->current_, MakeContext(files));
+  std::unique_ptr<TlsContext> tls(new TlsContext);
+  const auto publish = [self = tls.get(), files](const tls::CertificateTexts& texts) {
+    return self->Publish(files, texts);
+  };
+  BATON_ASSIGN_OR_RETURN(tls->follower_, tls::CertificateFollower::Start(files, publish, clock));
   return tls;
 }
 
-std::shared_ptr<ssl::context> TlsContext::Current() {
+absl::Status TlsContext::Publish(const tls::CertificateFiles& files,
+                                 const tls::CertificateTexts& texts) {
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<ssl::context> context, MakeContext(files, texts));
   MutexLock lock(mutex_);
-  if (!watch_.Changed()) return current_;
-  if (absl::StatusOr<std::shared_ptr<ssl::context>> renewed = MakeContext(files_); renewed.ok()) {
-    current_ = *std::move(renewed);
-    spdlog::info("{}: new connections show the renewed certificate", files_.certificate);
-  } else {
-    spdlog::error("the certificate stays as it was: {}", renewed.status().ToString());
-  }
+  current_ = std::move(context);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<ssl::context> TlsContext::Current() const {
+  MutexLock lock(mutex_);
   return current_;
 }
 

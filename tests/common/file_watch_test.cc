@@ -30,14 +30,29 @@ class FileWatchTest : public ::testing::Test {
   testing::FakeClock clock_;
 };
 
-TEST_F(FileWatchTest, AChangeOfAnyFileIsSaidOnceAndWithinASecond) {
+TEST_F(FileWatchTest, AChangeOfAnyFileIsSaidWithinASecondUntilItIsTaken) {
   FileWatch watch({folder_ / "old" / "file", folder_ / "new" / "file"}, clock_);
   std::ofstream(folder_ / "new" / "file") << "newest";
   EXPECT_FALSE(watch.Changed()) << "looked a moment ago";
   clock_.Advance(1s);
   EXPECT_TRUE(watch.Changed());
+  EXPECT_FALSE(watch.Changed()) << "looked a moment ago";
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed()) << "not taken";
+  watch.Taken();
   clock_.Advance(1s);
   EXPECT_FALSE(watch.Changed());
+}
+
+TEST_F(FileWatchTest, WhatComesAfterTheLookIsNotTaken) {
+  FileWatch watch({folder_ / "old" / "file"}, clock_);
+  std::ofstream(folder_ / "old" / "file") << "longer";
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed());
+  std::ofstream(folder_ / "old" / "file") << "longer still";
+  watch.Taken();
+  clock_.Advance(1s);
+  EXPECT_TRUE(watch.Changed());
 }
 
 TEST_F(FileWatchTest, AFolderBehindALinkMayBeReplaced) {

@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 using ::baton::testing::CertificateAuthority;
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
-using ::baton::testing::WriteAtOnce;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -140,15 +139,6 @@ TEST_F(CredentialsTest, RenewedFilesAreForNewConnections) {
     asked = AskOn(MakeChannel(AddressOf(*server_), ChannelKind::kBulk, peer));
   } while (!asked.ok() && std::chrono::steady_clock::now() < deadline);
   EXPECT_THAT(asked, IsOk());
-}
-
-TEST_F(CredentialsTest, WhatIsNotGoodIsNotTaken) {
-  const tls::CertificateFiles files = ca_.Issue(folder_ / "server");
-  Serve(files);
-  WriteAtOnce(files.key, "");  // as while a renewed key is being written
-  WriteAtOnce(files.ca, "");
-  std::this_thread::sleep_for(2500ms);  // time for both looks
-  EXPECT_THAT(Ask(Client(ca_.Pem(), ca_.Issue(folder_ / "peer"))), IsOk());
 }
 
 TEST_F(CredentialsTest, AllFilesAreNamedOrNone) {

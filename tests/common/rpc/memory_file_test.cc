@@ -10,7 +10,6 @@
 namespace baton::rpc {
 namespace {
 
-using ::baton::testing::IsOk;
 using ::baton::testing::IsOkAndHolds;
 
 TEST(MemoryFileTest, WhoeverOpensThePathFindsWhatWasPutThereLast) {
@@ -19,17 +18,19 @@ TEST(MemoryFileTest, WhoeverOpensThePathFindsWhatWasPutThereLast) {
   EXPECT_THAT(ReadFile(path), IsOkAndHolds(""));
   for (const size_t size : {5, 1'000'000, 0, 7}) {
     const std::string text(size, 'x');
-    EXPECT_THAT(file.Replace(text), IsOk());
+    BATON_ASSERT_OK_AND_ASSIGN(const MemoryFile fresh, MemoryFile::Create(text));
+    file.Replace(fresh);
     EXPECT_EQ(file.path(), path);
     EXPECT_THAT(ReadFile(path), IsOkAndHolds(text));
   }
 }
 
 TEST(MemoryFileTest, WhoeverHasItOpenKeepsTheOldText) {
-  BATON_ASSERT_OK_AND_ASSIGN(MemoryFile file, MemoryFile::Create());
-  EXPECT_THAT(file.Replace("old"), IsOk());
+  BATON_ASSERT_OK_AND_ASSIGN(MemoryFile file, MemoryFile::Create("old"));
   std::ifstream open(file.path());
-  EXPECT_THAT(file.Replace("renewed"), IsOk());
+  BATON_ASSERT_OK_AND_ASSIGN(const MemoryFile fresh, MemoryFile::Create("renewed"));
+  file.Replace(fresh);
+  EXPECT_THAT(ReadFile(file.path()), IsOkAndHolds("renewed"));
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(open), {}), "old");
 }
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <sys/resource.h>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
@@ -71,13 +73,28 @@ TEST_F(ApiKeysTest, AFileThatBreaksChangesNothing) {
   EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
 }
 
+TEST_F(ApiKeysTest, AFileThatCouldNotBeReadIsReadTheNextTime) {
+  LoadFrom(std::string(kFirst) + "\n");
+  Write(std::string(kSecond) + "\n");
+  rlimit files;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst)) << "no file can be opened";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_FALSE(Accepts(std::string("Bearer ") + kFirst));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kSecond));
+}
+
 TEST_F(ApiKeysTest, AFileTooLargeForKeysIsNotRead) {
   LoadFrom(std::string(kFirst) + "\n");
   std::filesystem::resize_file(path_, uintmax_t{1} << 40);  // sparse
   clock_.Advance(std::chrono::seconds(2));
   EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
   EXPECT_THAT(ApiKeys::Load(path_).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1099511627776 bytes")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 1048576 bytes")));
 }
 
 TEST_F(ApiKeysTest, SaysWhatIsWrongWithAFileAndNotWhatItHolds) {

@@ -191,18 +191,15 @@ TEST_F(HttpTlsTest, AClientThatDoesNotTrustTheCertificateRefusesIt) {
   WaitForFailures(1);
 }
 
-TEST_F(HttpTlsTest, RenewedFilesAreForNewConnectionsIfTheyAreGood) {
+TEST_F(HttpTlsTest, RenewedFilesAreForNewConnections) {
+  testing::Age(files_);
   FakeClock clock;
   BATON_ASSERT_OK_AND_ASSIGN(const auto context, TlsContext::Load(files_, clock));
   const auto first = context->Current();
-  clock.Advance(2s);
-  EXPECT_EQ(context->Current(), first);
-  WriteAtOnce(files_.key, "not a key");
-  clock.Advance(2s);
   EXPECT_EQ(context->Current(), first);
   ca_.Issue(folder_);
-  EXPECT_EQ(context->Current(), first) << "looked a moment ago";
   clock.Advance(2s);
+  for (int i = 0; i < 500 && context->Current() == first; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_NE(context->Current(), first);
 }
 
