@@ -38,10 +38,12 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> TrustOf(const HttpOptions& o
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
   error_code error;
   context->set_verify_mode(asio::ssl::verify_peer, error);
-  if (options.ca_file.empty()) {
-    context->set_default_verify_paths(error);
-    return context;
+  if (!error && options.ca_file.empty()) context->set_default_verify_paths(error);
+  if (error) {
+    return absl::InternalError(
+        absl::StrCat("TLS: the certificates that the system trusts: ", error.message()));
   }
+  if (options.ca_file.empty()) return context;
   context->load_verify_file(options.ca_file, error);
   if (error) {
     return absl::InvalidArgumentError(
@@ -52,11 +54,21 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> TrustOf(const HttpOptions& o
   return context;
 }
 
-void ExpectName(Tls& tls, const std::string& host) {
+// Certificates hold names and addresses apart, and servers are told only names.
+absl::Status ExpectName(Tls& tls, const std::string& host) {
   SSL* ssl = tls.native_handle();
-  if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1) return;
-  X509_VERIFY_PARAM_set1_host(SSL_get0_param(ssl), host.c_str(), host.size());
-  SSL_set_tlsext_host_name(ssl, host.c_str());
+  X509_VERIFY_PARAM* verify = SSL_get0_param(ssl);
+  X509_VERIFY_PARAM_set_hostflags(verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  error_code no_address;
+  asio::ip::make_address(host, no_address);
+  const bool expected =
+      no_address ? !host.empty() &&  // which would stand for any
+                       X509_VERIFY_PARAM_set1_host(verify, host.c_str(), host.size()) == 1 &&
+                       SSL_set_tlsext_host_name(ssl, host.c_str()) == 1
+                 : X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
+  if (expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("no certificate can be checked for the host '", host, "'"));
 }
 
 }  // namespace
@@ -138,7 +150,9 @@ struct HttpClient::Impl {
     });
     if (error) return Error(error, url, "connecting");
     stream->transport().socket().set_option(asio::ip::tcp::no_delay(true), error);
-    return base.https ? Handshake(url) : absl::OkStatus();
+    const absl::Status secured = base.https ? Handshake(url) : absl::OkStatus();
+    if (!secured.ok()) stream.reset();  // or the next call would find it open, in plain text
+    return secured;
   }
 
   absl::Status Handshake(absl::string_view url) {
@@ -146,7 +160,9 @@ struct HttpClient::Impl {
       BATON_ASSIGN_OR_RETURN(trust, TrustOf(options));
     }
     Tls& tls = stream->Secure(trust);
-    if (!options.any_name) ExpectName(tls, base.host);
+    if (!options.any_name) {
+      BATON_RETURN_IF_ERROR(ExpectName(tls, base.host));
+    }
     const error_code error = Run(options.connect_timeout, [&](auto done) {
       tls.async_handshake(asio::ssl::stream_base::client, done);
     });

@@ -19,7 +19,7 @@ struct Url {
   bool https = false;
 
   std::string Authority() const;  // "host:port", "[::1]:port"
-  std::string ToString() const;   // "http://host:port/path"
+  std::string ToString() const;   // "http[s]://host:port/path"
 };
 
 // Of "http[s]://host[:port][/path]"; "http://" may be left out. INVALID_ARGUMENT names the text.
@@ -54,8 +54,10 @@ using OnEvent = std::function<bool(absl::string_view data)>;
 // has closed it. One call at a time.
 //
 // Errors name the URL: UNAVAILABLE (not reached, not trusted, broken off), DEADLINE_EXCEEDED
-// (silence), CANCELLED, DATA_LOSS (an answer or an event above max_bytes). An answer of any status
-// is a response, not an error: see StatusOf.
+// (silence), CANCELLED, DATA_LOSS (an answer or an event above max_bytes). Those of what is given
+// do not: INVALID_ARGUMENT (ca_file holds no certificates, a host that no certificate can name),
+// INTERNAL (the system's certificates). An answer of any status is a response, not an error: see
+// StatusOf.
 class HttpClient {
  public:
   explicit HttpClient(Url base, HttpOptions options = {});
