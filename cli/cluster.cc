@@ -9,18 +9,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "cli/files.h"
 #include "cli/http_client.h"
 #include "common/status_macros.h"
+#include "yaml-cpp/yaml.h"
 
 namespace baton::cli {
 namespace {
 
 constexpr absl::string_view kMeeting = "--expert-parallel-address=";  // where ranks meet
-constexpr absl::string_view kApiCertificate = "api-tls-cert-file";
+constexpr char kApiCertificate[] = "api-tls-cert-file";
 constexpr auto kHealthPoll = std::chrono::milliseconds(50);
 
 bool Has(const std::vector<std::string>& flags, absl::string_view name) {
@@ -38,6 +40,33 @@ std::string ValueOf(const std::vector<std::string>& flags, absl::string_view nam
     if (absl::ConsumePrefix(&rest, absl::StrCat("--", name, "="))) value = std::string(rest);
   }
   return value;
+}
+
+// A flag and its value may be two words of the list, "--name" and "value", which are one here.
+std::vector<std::string> Joined(const std::vector<std::string>& words) {
+  std::vector<std::string> flags;
+  for (const std::string& word : words) {
+    const bool value =
+        !absl::StartsWith(word, "--") && !flags.empty() && !absl::StrContains(flags.back(), '=');
+    if (value) {
+      absl::StrAppend(&flags.back(), "=", word);
+    } else {
+      flags.push_back(word);
+    }
+  }
+  return flags;
+}
+
+// What the file of --config says of an option; empty if nothing, or if it cannot be read: the
+// program that it is for says why.
+std::string ValueInFile(const std::string& path, const std::string& name) try {
+  const YAML::Node root = YAML::LoadFile(path);
+  for (const std::string& key : {name, absl::StrReplaceAll(name, {{"-", "_"}})}) {
+    if (root.IsMap() && root[key] && root[key].IsScalar()) return root[key].Scalar();
+  }
+  return "";
+} catch (const YAML::Exception&) {
+  return "";
 }
 
 // Of flags with the same name the last.
@@ -126,6 +155,10 @@ ProcessSpec Again(const Process& process, const std::string& meeting) {
 
 absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options,
                                                         const std::function<bool()>& cancelled) {
+  for (auto* flags : {&options.worker_flags, &options.prefill_flags, &options.decode_flags,
+                      &options.router_flags}) {
+    *flags = Joined(*flags);
+  }
   std::unique_ptr<Cluster> cluster(new Cluster(std::move(options)));
   BATON_RETURN_IF_ERROR(cluster->StartAll(cancelled));
   return cluster;
@@ -175,11 +208,12 @@ absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
   BATON_ASSIGN_OR_RETURN(Url address, ParseUrl(url()));
   HttpClient client(std::move(address), {.silence_timeout = std::chrono::seconds(5),
                                          .cancelled = cancelled,
-                                         .ca_file = ValueOf(options_.router_flags, kApiCertificate),
+                                         .ca_file = ApiCertificate(),
                                          .any_name = true});
   while (true) {
     const absl::StatusOr<HttpResponse> health = client.Get("/health");
     if (health.ok() && health->ok()) return absl::OkStatus();
+    if (absl::IsInvalidArgument(health.status())) return health.status();  // and stays so
     if (cancelled && cancelled()) return absl::CancelledError("interrupted");
     for (const std::unique_ptr<Process>& process : processes_) {
       if (process->Running()) continue;
@@ -195,8 +229,14 @@ absl::Status Cluster::WaitReady(const std::function<bool()>& cancelled) {
   }
 }
 
+std::string Cluster::ApiCertificate() const {
+  const std::vector<std::string>& flags = options_.router_flags;
+  if (Has(flags, kApiCertificate)) return ValueOf(flags, kApiCertificate);
+  return Has(flags, "config") ? ValueInFile(ValueOf(flags, "config"), kApiCertificate) : "";
+}
+
 std::string Cluster::url() const {
-  const bool https = !ValueOf(options_.router_flags, kApiCertificate).empty();
+  const bool https = !ApiCertificate().empty();
   return absl::StrCat(https ? "https://" : "http://", processes_.back()->address("http"));
 }
 

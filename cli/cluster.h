@@ -21,7 +21,8 @@ struct ClusterOptions {
   int ranks = 1;  // processes of a worker, which share the model's experts
   // CUDA devices; each worker process sees one, in turn, and all see all if there are none here.
   std::vector<std::string> devices = {};
-  // "--pages=64"; of flags with the same name the last counts, those of one role before these.
+  // "--pages=64", or that in two words; of flags with the same name the last counts, those of one
+  // role before these.
   std::vector<std::string> worker_flags = {};
   std::vector<std::string> prefill_flags = {};
   std::vector<std::string> decode_flags = {};
@@ -60,6 +61,7 @@ class Cluster {
   absl::Status StartAll(const std::function<bool()>& cancelled);
   absl::Status AwaitWorkers(const std::function<bool()>& cancelled);
   absl::Status WaitReady(const std::function<bool()>& cancelled);
+  std::string ApiCertificate() const;  // which file, by the router's flags; empty: plain HTTP
 
   const ClusterOptions options_;
   std::vector<std::unique_ptr<Process>> processes_;

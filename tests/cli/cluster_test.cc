@@ -108,6 +108,23 @@ TEST_F(ClusterTest, RanksWhoseAddressWasTakenMeetAtAnother) {
   EXPECT_THAT(seen, HasSubstr(*meetings.begin()));
 }
 
+// Which shows when it is asked for its health, as the file holds no certificate.
+TEST_F(ClusterTest, ARouterIsAskedUnderTlsHoweverItsCertificateIsGiven) {
+  ASSERT_THAT(WriteFile(folder_ / "key.pem", "none"), IsOk());
+  const std::string file = folder_ / "key.pem";
+  const std::string config = folder_ / "router.yaml";
+  ASSERT_THAT(WriteFile(config, "api_tls_cert_file: " + file + "\n"), IsOk());
+  const std::vector<std::string> ways[] = {{"--api-tls-cert-file=" + file},
+                                           {"--api-tls-cert-file", file},
+                                           {"--config=" + config},
+                                           {"--config", config}};
+  for (const std::vector<std::string>& flags : ways) {
+    options_.router_flags = flags;
+    EXPECT_THAT(Cluster::Start(options_), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                   HasSubstr("holds no certificate in PEM")));
+  }
+}
+
 TEST_F(ClusterTest, RanksWhoseAddressIsTakenAgainAreAnError) {
   options_.prefill = 0;
   options_.ranks = 2;
