@@ -233,7 +233,9 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
 }
 
 asio::awaitable<Connection::Next> Connection::Serve(Received received) {
-  auto exchange = std::make_shared<Exchange>(stream_.get_executor());
+  auto exchange =
+      std::make_shared<Exchange>(stream_.get_executor(), context_->handler_pool->get_executor(),
+                                 context_->options->max_unread_bytes);
   asio::post(*context_->handler_pool,
              [handler = context_->handler, request = std::move(received.request),
               exchange]() mutable { handler->Handle(std::move(request), std::move(exchange)); });
@@ -251,6 +253,10 @@ asio::awaitable<Connection::Next> Connection::Serve(Received received) {
     if (parts.Empty()) {
       co_await exchange->Wait();
       continue;
+    }
+    if (parts.overrun) {
+      client_gone_ = true;
+      break;
     }
     finished = parts.finished;
     if (parts.head) {

@@ -5,12 +5,15 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/redirect_error.hpp"
 #include "boost/asio/use_awaitable.hpp"
+#include "common/log.h"
 
 namespace baton::router {
 
 namespace asio = boost::asio;
 
-Exchange::Exchange(const asio::any_io_executor& strand) : wake_(strand) {
+Exchange::Exchange(const asio::any_io_executor& strand, const asio::any_io_executor& pool,
+                   int64_t max_unread_bytes)
+    : wake_(strand), pool_(pool), max_unread_bytes_(static_cast<size_t>(max_unread_bytes)) {
   wake_.expires_at(asio::steady_timer::time_point::max());
 }
 
@@ -19,7 +22,7 @@ void Exchange::Update(Change change) {
   std::function<void()> dropped;  // destroyed without the lock: it may own the last generation
   {
     MutexLock lock(mutex_);
-    if (disconnected_ || finished_) return;
+    if (disconnected_ || finished_ || parts_.overrun) return;
     change(parts_);
     if (parts_.finished) {
       finished_ = true;
@@ -45,7 +48,18 @@ void Exchange::StartStream(HttpResponse head) {
 }
 
 void Exchange::Write(std::string bytes) {
-  Update([&](Parts& parts) { parts.bytes += bytes; });
+  Update([&](Parts& parts) {
+    if (parts.bytes.empty() || parts.bytes.size() + bytes.size() <= max_unread_bytes_) {
+      parts.bytes += bytes;
+      return;
+    }
+    spdlog::warn("a client reads too slowly: more than {} bytes wait for it, it is cut off",
+                 max_unread_bytes_);
+    parts = {};
+    parts.overrun = true;
+    // Not here: the generation that writes must not be called back.
+    asio::post(wake_.get_executor(), [self = shared_from_this()] { self->Disconnect(); });
+  });
 }
 
 void Exchange::Finish() {
@@ -63,6 +77,8 @@ void Exchange::OnDisconnect(std::function<void()> on_disconnect) {
   }
   on_disconnect();
 }
+
+void Exchange::Post(std::function<void()> work) { asio::post(pool_, std::move(work)); }
 
 Exchange::Parts Exchange::Take() {
   MutexLock lock(mutex_);

@@ -17,13 +17,15 @@ namespace baton::router {
 // thread-safe, the rest belongs to the connection's strand.
 class Exchange final : public HttpReply, public std::enable_shared_from_this<Exchange> {
  public:
-  explicit Exchange(const boost::asio::any_io_executor& strand);
+  Exchange(const boost::asio::any_io_executor& strand, const boost::asio::any_io_executor& pool,
+           int64_t max_unread_bytes);
 
   void Respond(HttpResponse response) override;
   void StartStream(HttpResponse head) override;
   void Write(std::string bytes) override;
   void Finish() override;
   void OnDisconnect(std::function<void()> on_disconnect) override;
+  void Post(std::function<void()> work) override;
 
   // What came since the last call.
   struct Parts {
@@ -31,8 +33,9 @@ class Exchange final : public HttpReply, public std::enable_shared_from_this<Exc
     bool streamed = false;  // `head` opens a stream
     std::string bytes;
     bool finished = false;
+    bool overrun = false;  // the client let too much wait: nothing else is to be written
 
-    bool Empty() const { return !head && bytes.empty() && !finished; }
+    bool Empty() const { return !head && bytes.empty() && !finished && !overrun; }
   };
   Parts Take();
 
@@ -41,7 +44,7 @@ class Exchange final : public HttpReply, public std::enable_shared_from_this<Exc
   boost::asio::awaitable<void> Wait();
   void Wake();
 
-  // The client is gone.
+  // The client is gone, or as good as gone.
   void Disconnect();
 
  private:
@@ -50,6 +53,8 @@ class Exchange final : public HttpReply, public std::enable_shared_from_this<Exc
   void Update(Change change);
 
   boost::asio::steady_timer wake_;  // never expires; cancelled to wake
+  const boost::asio::any_io_executor pool_;
+  const size_t max_unread_bytes_;
   Mutex mutex_;
   Parts parts_ ABSL_GUARDED_BY(mutex_);
   bool wake_pending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -30,8 +30,8 @@ struct HttpResponse {
 };
 
 // The answer to one request: either Respond once, or StartStream, any number of Writes, and Finish.
-// Thread-safe; nothing blocks, what the client does not take yet is queued. After the client has
-// gone everything is dropped.
+// Thread-safe; nothing blocks, what the client does not take yet is queued, up to a limit: a client
+// that lets more of a stream wait counts as gone. After it has gone everything is dropped.
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
@@ -43,6 +43,10 @@ class HttpReply {
   // `on_disconnect` runs at most once, as soon as the client is gone before the answer is complete;
   // at once if it is gone already. Dropped when the answer is complete.
   virtual void OnDisconnect(std::function<void()> on_disconnect) = 0;
+
+  // Runs `work` on a thread of the server's pool, never before this returns: for what must not be
+  // done in a callback that holds a lock.
+  virtual void Post(std::function<void()> work) = 0;
 };
 
 class HttpHandler {

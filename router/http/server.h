@@ -21,6 +21,7 @@ struct HttpServerOptions {
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 16 << 20;
   int64_t max_buffered_bytes = 512 << 20;  // of the bodies of all requests that are not parsed yet
+  int64_t max_unread_bytes = 16 << 20;     // of a stream, that its client has not taken
   std::chrono::nanoseconds header_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds body_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(75);   // between two requests

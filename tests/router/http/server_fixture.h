@@ -50,6 +50,10 @@ class TestHandler final : public HttpHandler {
     return reply;
   }
 
+  int disconnected() {
+    MutexLock lock(mutex_);
+    return disconnected_;
+  }
   bool WaitForDisconnect() {
     MutexLock lock(mutex_);
     while (disconnected_ == 0) {

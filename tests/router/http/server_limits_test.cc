@@ -42,6 +42,42 @@ TEST_F(HttpServerTest, BodiesThatAreBeingReceivedShareABudget) {
   EXPECT_EQ(Fetch(port(), "POST", "/echo", small).status, 200) << "there is room again";
 }
 
+// Else what a worker generates would pile up for a client that takes none of it.
+TEST_F(HttpServerTest, AStreamThatIsReadTooSlowlyIsCutOff) {
+  constexpr size_t kPiece = 1 << 20;
+  Start({.max_unread_bytes = 2 * kPiece});
+  HttpClient client(port());
+  client.SendRequest("GET", "/hold");
+  const std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  reply->StartStream({});
+  size_t written = 0;
+  for (; written < 64 && handler_.disconnected() == 0;
+       ++written) {  // the system's buffers take some
+    reply->Write(std::string(kPiece, 'x'));
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  EXPECT_TRUE(handler_.WaitForDisconnect());
+  reply->Finish();
+  const HttpClient::Response response = client.Read();
+  EXPECT_FALSE(response.complete);
+  EXPECT_LT(response.body.size(), written * kPiece);
+}
+
+TEST_F(HttpServerTest, AStreamThatIsReadMayBeAsLongAsItLikes) {
+  Start({.max_unread_bytes = 1000});
+  HttpClient client(port());
+  client.SendRequest("GET", "/hold");
+  const std::shared_ptr<HttpReply> reply = handler_.TakeHeld();
+  reply->StartStream({});
+  EXPECT_EQ(client.ReadHead().status, 200);
+  for (int i = 0; i < 10; ++i) {
+    reply->Write(std::string(2000, 'x') + ".");  // a piece is written, however large
+    EXPECT_NE(client.ReadUntil("."), "");
+  }
+  EXPECT_EQ(handler_.disconnected(), 0);
+  reply->Finish();
+}
+
 TEST_F(HttpServerTest, TooLargeABodyIs413WhetherAnnouncedOrChunked) {
   Start({.max_body_bytes = 1000});
   const HttpClient::Response announced = Fetch(port(), "POST", "/echo", std::string(5 << 20, 'x'));
