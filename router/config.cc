@@ -74,6 +74,11 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Add("max-header-bytes", &config.max_header_bytes, "of an HTTP request; more is answered 431")
       .Range(1024, 1 << 20)
       .Unit("bytes");
+  parser
+      .Add("max-unread-bytes", &config.max_unread_bytes,
+           "of a stream that wait for a client; one that lets more wait is cut off")
+      .Range(1024, 1 << 30)
+      .Unit("bytes");
   parser.Add("header-timeout", &config.header_timeout,
              "for the headers of a request to arrive; then 408");
   parser.Add("body-timeout", &config.body_timeout, "for its body");
@@ -86,6 +91,12 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
            "of a request; more is answered 400. 0: as many as the largest decode worker can hold")
       .Range(0, 1 << 30)
       .Unit("tokens");
+  parser
+      .Add("max-logprobs-bytes", &config.max_logprobs_bytes,
+           "of memory that the log-probabilities of an answer that is not streamed may take, 512 "
+           "for each; what may take more is answered 400")
+      .Range(1024, int64_t{1} << 40)
+      .Unit("bytes");
 
   parser.Group("Process");
   parser

@@ -34,11 +34,13 @@ struct RouterConfig {
   int64_t max_body_bytes = 16 << 20;
   int64_t max_buffered_bytes = 512 << 20;
   int64_t max_header_bytes = 16 << 10;
+  int64_t max_unread_bytes = 16 << 20;
   std::chrono::nanoseconds header_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds body_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(75);
   std::chrono::nanoseconds write_timeout = std::chrono::seconds(30);
   int max_prompt_tokens = 0;  // 0: as many as the largest decode worker can hold
+  int64_t max_logprobs_bytes = 512 << 20;
   std::string log_level = "info";
 
   // Affects performance.

@@ -49,6 +49,7 @@ HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   options.max_header_bytes = config.max_header_bytes;
   options.max_body_bytes = config.max_body_bytes;
   options.max_buffered_bytes = config.max_buffered_bytes;
+  options.max_unread_bytes = config.max_unread_bytes;
   options.header_timeout = config.header_timeout;
   options.body_timeout = config.body_timeout;
   options.idle_timeout = config.idle_timeout;
@@ -100,7 +101,8 @@ struct Router::Impl {
         service(&model, &environment,
                 {.max_concurrent_requests = config.max_concurrent_requests,
                  .request_timeout = config.request_timeout,
-                 .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens)}),
+                 .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens),
+                 .max_logprobs_bytes = config.max_logprobs_bytes}),
         decode_client(credentials.workers),
         api(&service, &router_metrics, keys.get()),
         inference(&service, config.http_threads, config.max_concurrent_requests, keys.get()) {

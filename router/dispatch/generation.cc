@@ -16,7 +16,8 @@ Generation::Generation(GenerationEnvironment* environment, GenerationSpec spec,
       spec_(std::move(spec)),
       sink_(std::move(sink)),
       on_end_(std::move(on_end)),
-      tracker_(environment->max_attempts) {
+      tracker_(environment->max_attempts),
+      awaited_since_(spec_.arrival) {
   environment_->metrics->requests_running.Increment();
 }
 
@@ -24,15 +25,9 @@ Generation::~Generation() = default;
 
 void Generation::Start() {
   MutexLock lock(mutex_);
-  if (sink_ == nullptr || EndIfAbandoned()) return;
+  if (sink_ == nullptr) return;
+  if (spec_.starts_late) awaited_since_ = environment_->clock->Now();
   if (absl::Status status = StartAttempt(); !status.ok()) End(std::move(status));
-}
-
-bool Generation::EndIfAbandoned() {
-  if (!sink_->abandoned()) return false;
-  if (call_ != nullptr) call_->Cancel();
-  End(absl::CancelledError("nobody wants the answer any more"));
-  return true;
 }
 
 void Generation::Cancel(absl::Status status) {
@@ -106,7 +101,7 @@ absl::Status Generation::StartAttempt() {
 
 void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
   MutexLock lock(mutex_);
-  if (sink_ == nullptr || attempt != tracker_.attempts() || EndIfAbandoned()) return;
+  if (sink_ == nullptr || attempt != tracker_.attempts()) return;
   if (message.handoff) end_.handoff = *std::move(message.handoff);
   const size_t scored = spec_.sampling.top_logprobs ? message.token_ids.size() : 0;
   if (message.logprobs.size() != scored) {
@@ -132,7 +127,7 @@ void Generation::ObserveTokens(size_t count) {
   if (last_token_) {
     metrics.inter_token_latency.Observe(Seconds(now - *last_token_) / static_cast<double>(count));
   } else {
-    end_.time_to_first_token = now - spec_.arrival;
+    end_.time_to_first_token = now - awaited_since_;
     metrics.time_to_first_token.Observe(Seconds(end_.time_to_first_token));
     metrics.stage_duration[RouterStage::kFirstToken].Observe(Seconds(now - attempt_started_));
     prefill_lease_.Release();
@@ -165,7 +160,7 @@ void Generation::EmitPending() {
 
 void Generation::OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) {
   MutexLock lock(mutex_);
-  if (sink_ == nullptr || attempt != tracker_.attempts() || EndIfAbandoned()) return;
+  if (sink_ == nullptr || attempt != tracker_.attempts()) return;
   call_ = nullptr;
   // Everything was said before the stream broke: that is a success.
   if (end_.finish_reason != FinishReason::kNone) {

@@ -42,6 +42,7 @@ struct GenerationSpec {
   bool stream = false;
   Clock::TimePoint arrival{};
   Clock::TimePoint deadline{};
+  bool starts_late = false;  // after another choice's first token: that wait is none for its own
 };
 
 // One request from admission to the last token: opens attempts on decode workers, turns tokens into
@@ -70,7 +71,6 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   void OnDecodeMessage(uint32_t attempt, DecodeMessage message) override;
   void OnDecodeEnd(uint32_t attempt, AttemptFailure outcome) override;
 
-  bool EndIfAbandoned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StartAttempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Route> Choose(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DecodeAttempt MakeAttempt(const Route& route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -97,6 +97,7 @@ class Generation final : public DecodeCallHandler, public std::enable_shared_fro
   std::unique_ptr<TextPipeline> text_ ABSL_GUARDED_BY(mutex_);
   GenerationDelta pending_ ABSL_GUARDED_BY(mutex_);  // not yet handed to the sink
   GenerationEnd end_ ABSL_GUARDED_BY(mutex_);
+  Clock::TimePoint awaited_since_ ABSL_GUARDED_BY(mutex_);  // the first token
   Clock::TimePoint attempt_started_ ABSL_GUARDED_BY(mutex_){};
   std::optional<Clock::TimePoint> last_token_ ABSL_GUARDED_BY(mutex_);
 };

@@ -73,7 +73,8 @@ struct GenerationEnd {
   std::string matched_stop;  // the stop string that ended it, if one did
   Usage usage;
   HandoffFigures handoff;
-  std::chrono::nanoseconds time_to_first_token{};  // from arrival at the router
+  // From arrival at the router, or from its start if that waited for another choice.
+  std::chrono::nanoseconds time_to_first_token{};
   uint32_t attempts = 0;
 };
 
@@ -84,8 +85,6 @@ class GenerationSink {
   virtual ~GenerationSink() = default;
   // The first token of an attempt has come: its prompt has been computed.
   virtual void OnFirstToken() {}
-  // Nobody wants the rest: the generation ends as cancelled when it next hears of its worker.
-  virtual bool abandoned() const { return false; }
   // Deltas of a streamed generation, in order. Once the first was handed over the request can no
   // longer be retried on another worker.
   virtual void OnDelta(GenerationDelta delta) = 0;

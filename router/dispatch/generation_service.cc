@@ -11,6 +11,9 @@
 namespace baton::router {
 namespace {
 
+// Of one token's, with its spelling: as JSON in memory, and then as text.
+constexpr int64_t kBytesOfLogprob = 512;
+
 absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t vocab_size,
                            const std::string& field) {
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -69,6 +72,11 @@ GenerationService::~GenerationService() {
 }
 
 absl::StatusOr<std::vector<Gate::Pass>> GenerationService::Admit(size_t count) {
+  const size_t most = static_cast<size_t>(options_.max_concurrent_requests);
+  if (count > most) {
+    return absl::InvalidArgumentError(absl::StrCat("n is ", count, ", and no more than ", most,
+                                                   " choices can be under way at a time"));
+  }
   std::vector<Gate::Pass> passes(count);
   for (Gate::Pass& pass : passes) {
     pass = gate_.TryEnter();
@@ -110,6 +118,27 @@ absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
   return model_->tokenizer.Encode(segments);
 }
 
+// An answer that is not streamed is put together in memory, and log-probabilities are by far the
+// most of it.
+absl::Status GenerationService::CheckLogprobs(const GenerationSpec& spec, size_t choices) const {
+  const std::shared_ptr<const Snapshot> snapshot = workers();
+  if (spec.stream || !spec.sampling.top_logprobs || !HasRoute(*snapshot)) return absl::OkStatus();
+  int64_t tokens = spec.max_tokens.value_or(kMaxTokens);
+  if (const int64_t longest = LongestContext(*snapshot); longest > 0) {
+    const int64_t room = longest - static_cast<int64_t>(spec.prompt_tokens->size());
+    tokens = std::clamp<int64_t>(room, 0, tokens);
+  }
+  const int64_t bytes =
+      static_cast<int64_t>(choices) * tokens * (1 + *spec.sampling.top_logprobs) * kBytesOfLogprob;
+  if (bytes <= options_.max_logprobs_bytes) return absl::OkStatus();
+  const bool chat = spec.endpoint == Endpoint::kChatCompletions;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the log-probabilities of ", choices, " choices (n) of up to ", tokens,
+                   " tokens (max_tokens) with ", *spec.sampling.top_logprobs, " others at each (",
+                   chat ? "top_logprobs" : "logprobs", ") may take ", bytes, " bytes, at most ",
+                   options_.max_logprobs_bytes, " are held: ask for less, or for a stream"));
+}
+
 absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationRequest& request) const {
   if (!request.model.empty() && request.model != model_->name) {
     return absl::NotFoundError(absl::StrCat(
@@ -147,6 +176,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::TryP
   const Clock::TimePoint arrival = environment_->clock->Now();
   BATON_ASSIGN_OR_RETURN(std::vector<Gate::Pass> passes, Admit(sinks.size()));
   BATON_ASSIGN_OR_RETURN(GenerationSpec spec, MakeSpec(request));
+  BATON_RETURN_IF_ERROR(CheckLogprobs(spec, sinks.size()));
   spec.arrival = arrival;
   spec.deadline = arrival + std::min(timeout, options_.request_timeout);
   RouterMetrics& metrics = *environment_->metrics;
@@ -158,6 +188,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::TryP
   for (size_t i = 0; i < sinks.size(); ++i) {
     generations.push_back(Make(spec, std::move(sinks[i]), std::move(passes[i])));
     spec.id = RequestId::Random();
+    spec.starts_late = true;
     ++spec.sampling.seed;
   }
   return generations;

@@ -19,7 +19,8 @@ namespace baton::router {
 struct GenerationServiceOptions {
   int max_concurrent_requests = 1024;
   std::chrono::nanoseconds request_timeout = std::chrono::minutes(10);
-  size_t max_prompt_tokens = 0;  // 0: as many as the largest decode worker can hold
+  size_t max_prompt_tokens = 0;            // 0: as many as the largest decode worker can hold
+  int64_t max_logprobs_bytes = 512 << 20;  // of an answer that is not streamed, as estimated
 };
 
 // The way in for every front end: admits, renders, tokenizes and starts generations, and knows all
@@ -45,7 +46,8 @@ class GenerationService {
 
   // Several answers to one prompt, one for each sink, admitted all or none: the i-th has the seed
   // plus i and, but for the first, an id of its own. None runs yet: all are to be started or
-  // cancelled. Otherwise as Start.
+  // cancelled. Otherwise as Start; INVALID_ARGUMENT, too, for more than can ever run at a time and
+  // for log-probabilities that would take too much memory.
   absl::StatusOr<std::vector<std::shared_ptr<Generation>>> Prepare(
       GenerationRequest request, std::vector<std::shared_ptr<GenerationSink>> sinks,
       std::chrono::nanoseconds timeout);
@@ -74,6 +76,7 @@ class GenerationService {
   absl::StatusOr<std::vector<Gate::Pass>> Admit(size_t count);
   absl::Status CheckTextLength(size_t bytes) const;
   absl::StatusOr<std::vector<int32_t>> Tokenize(const GenerationRequest& request) const;
+  absl::Status CheckLogprobs(const GenerationSpec& spec, size_t choices) const;
   absl::StatusOr<GenerationSpec> MakeSpec(const GenerationRequest& request) const;
   absl::StatusOr<std::vector<std::shared_ptr<Generation>>> TryPrepare(
       const GenerationRequest& request, std::vector<std::shared_ptr<GenerationSink>> sinks,

@@ -12,14 +12,13 @@ class HttpAnswer::ChoiceSink final : public GenerationSink {
       : answer_(std::move(answer)), choice_(choice) {}
 
   void OnFirstToken() override {
-    if (choice_ == 0) answer_->StartWaiting();
+    if (choice_ == 0) answer_->PostStartWaiting();
   }
   void OnDelta(GenerationDelta delta) override { answer_->OnDelta(choice_, delta); }
   void OnEnd(GenerationDelta all, const GenerationEnd& end) override {
     answer_->OnEnd(choice_, std::move(all), end);
-    if (choice_ == 0) answer_->StartWaiting();  // abandoned if it failed
+    if (choice_ == 0) answer_->PostStartWaiting();
   }
-  bool abandoned() const override { return answer_->failed_; }
 
  private:
   const std::shared_ptr<HttpAnswer> answer_;
@@ -49,21 +48,43 @@ void HttpAnswer::Start(std::vector<std::shared_ptr<Generation>> generations) {
   const std::shared_ptr<Generation> first = generations.front();
   {
     MutexLock lock(mutex_);
+    generations_.assign(generations.begin(), generations.end());
     waiting_.assign(generations.begin() + 1, generations.end());
   }
   first->Start();
-  if (failed_) StartWaiting();  // it may have ended before, since the router shuts down
+  if (failed_) CancelOthers();  // one may have ended before, since the router shuts down
 }
 
-// Called with the lock of the first generation held, never with ours: a generation that cannot
-// start says so here.
+// Sinks are called with the lock of their generation held, on a thread that reads from a worker.
+void HttpAnswer::PostStartWaiting() {
+  reply_->Post([self = shared_from_this()] { self->StartWaiting(); });
+}
+
 void HttpAnswer::StartWaiting() {
   std::vector<std::shared_ptr<Generation>> waiting;
   {
     MutexLock lock(mutex_);
+    if (failed_) return;  // they are left to Cancel
     waiting.swap(waiting_);
   }
   for (const std::shared_ptr<Generation>& generation : waiting) generation->Start();
+}
+
+void HttpAnswer::CancelOthers() {
+  Cancel(absl::CancelledError("another choice of the request has failed"));
+}
+
+void HttpAnswer::Cancel(const absl::Status& status) {
+  std::vector<std::weak_ptr<Generation>> generations;
+  std::vector<std::shared_ptr<Generation>> waiting;  // kept until they are cancelled
+  {
+    MutexLock lock(mutex_);
+    generations = generations_;
+    waiting.swap(waiting_);
+  }
+  for (const std::weak_ptr<Generation>& weak : generations) {
+    if (const std::shared_ptr<Generation> generation = weak.lock()) generation->Cancel(status);
+  }
 }
 
 ResponseHeader HttpAnswer::HeaderOf(size_t choice) const {
@@ -103,6 +124,7 @@ void HttpAnswer::OnEnd(size_t choice, GenerationDelta all, const GenerationEnd& 
 
 void HttpAnswer::Fail(const absl::Status& status) {
   failed_ = true;
+  reply_->Post([self = shared_from_this()] { self->CancelOthers(); });
   if (!streaming_) {
     Respond(ErrorResponse(ErrorOf(status)));
   } else {

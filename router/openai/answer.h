@@ -14,8 +14,8 @@
 namespace baton::router {
 
 // The answer to one HTTP request out of the generations of its choices: one JSON body, or a stream
-// whose chunks say which choice they belong to. The first choice that fails ends it; the others are
-// then abandoned. Thread-safe.
+// whose chunks say which choice they belong to. The first choice that fails ends it, and the others
+// are cancelled. Thread-safe.
 class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
  public:
   HttpAnswer(std::shared_ptr<HttpReply> reply, ResponseHeader header, std::string request_id,
@@ -25,16 +25,20 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
   std::vector<std::shared_ptr<GenerationSink>> Sinks();
 
   // Once, with the generations of those. The first starts now; the others, whose prompt is the
-  // same, when its first token has come: then the prompt is in a cache. If it fails they end at
-  // once.
+  // same, when its first token has come: then the prompt is in a cache.
   void Start(std::vector<std::shared_ptr<Generation>> generations);
+
+  // Of all that have not ended. Not to be called by a sink.
+  void Cancel(const absl::Status& status);
 
  private:
   class ChoiceSink;
 
   void OnDelta(size_t choice, const GenerationDelta& delta);
   void OnEnd(size_t choice, GenerationDelta all, const GenerationEnd& end);
+  void PostStartWaiting();
   void StartWaiting();
+  void CancelOthers();  // than the one that failed
 
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The head of a stream, and the first chunk of a choice, unless they have been written.
@@ -49,6 +53,7 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
   std::atomic<bool> failed_ = false;
 
   Mutex mutex_;
+  std::vector<std::weak_ptr<Generation>> generations_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Generation>> waiting_ ABSL_GUARDED_BY(mutex_);  // for the first
   std::vector<bool> opened_ ABSL_GUARDED_BY(mutex_);                          // by choice
   bool streaming_ ABSL_GUARDED_BY(mutex_) = false;

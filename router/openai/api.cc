@@ -157,14 +157,14 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   const ServedModel& model = service_->model();
   const auto answer = std::make_shared<HttpAnswer>(
       reply,
-      ResponseHeader{
-          .endpoint = endpoint,
-          .id = absl::StrCat(IdPrefix(endpoint), id),
-          .created = UnixSeconds(),
-          .model = model.name,
-          .include_usage = completion.include_usage,
-          .continuous_usage = completion.continuous_usage_stats,
-          .logprobs = completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
+      ResponseHeader{.endpoint = endpoint,
+                     .id = absl::StrCat(IdPrefix(endpoint), id),
+                     .created = UnixSeconds(),
+                     .model = model.name,
+                     .include_usage = completion.include_usage,
+                     .continuous_usage = completion.continuous_usage_stats,
+                     .logprobs_tokenizer =
+                         completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
       id, completion.generation.stream, completion.choices);
   const absl::StatusOr<std::vector<std::shared_ptr<Generation>>> generations =
       service_->Prepare(std::move(completion.generation), answer->Sinks());
@@ -173,11 +173,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
     return;
   }
   answer->Start(*generations);
-  reply->OnDisconnect([generations = *generations] {
-    for (const std::shared_ptr<Generation>& generation : generations) {
-      generation->Cancel(absl::CancelledError("the client closed the connection"));
-    }
-  });
+  reply->OnDisconnect([answer] { answer->Cancel(absl::CancelledError("the client is gone")); });
 }
 
 HttpResponse OpenAiApi::Get(const std::string& path, Endpoint* endpoint) const {

@@ -111,9 +111,9 @@ Json DeltaJson(const ToolCallDelta& call) {
 }
 
 Json LogprobsJson(const ResponseHeader& header, const GenerationDelta& delta) {
-  if (header.logprobs == nullptr) return nullptr;
-  return IsChat(header) ? ChatLogprobs(delta.answer_tokens, *header.logprobs)
-                        : CompletionLogprobs(delta.answer_tokens, *header.logprobs);
+  if (header.logprobs_tokenizer == nullptr) return nullptr;
+  return IsChat(header) ? ChatLogprobs(delta.answer_tokens, *header.logprobs_tokenizer)
+                        : CompletionLogprobs(delta.answer_tokens, *header.logprobs_tokenizer);
 }
 
 // A chunk with one choice; `content` is the member "delta" of chats and "text" of completions.

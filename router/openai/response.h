@@ -22,7 +22,8 @@ struct ResponseHeader {
   bool include_usage = false;     // of streams: a last chunk with the usage, null in the others,
   bool continuous_usage = false;  // or, as servers of open models offer, the usage so far
   size_t choice = 0;              // of a stream's chunk
-  const Tokenizer* logprobs = nullptr;  // spells the tokens whose logprobs are asked for, if any
+  // Spells the tokens whose log-probabilities are asked for; null: none are.
+  const Tokenizer* logprobs_tokenizer = nullptr;
 };
 
 struct FinishedChoice {

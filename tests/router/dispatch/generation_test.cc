@@ -163,6 +163,21 @@ TEST_F(GenerationTest, StreamsTextAsItComesAndEndsOnce) {
   EXPECT_THAT(sink_->all.text, IsEmpty());
 }
 
+TEST_F(GenerationTest, AChoiceThatStartsLateIsNotWaitedForBefore) {
+  const auto other = std::make_shared<RecordingSink>();
+  BATON_ASSERT_OK_AND_ASSIGN(const auto generations,
+                             service_.Prepare(Request(/*stream=*/true), {sink_, other}));
+  generations[0]->Start();
+  clock_.Advance(milliseconds(30));
+  Call(0).Say({Token("The")}, 1, FinishReason::kLength);
+  generations[1]->Start();
+  clock_.Advance(milliseconds(4));
+  Call(1).Say({Token("The")}, 1, FinishReason::kLength);
+  for (const auto& call : client_.calls) call->End(absl::OkStatus());
+  EXPECT_EQ(sink_->end.time_to_first_token, milliseconds(30));
+  EXPECT_EQ(other->end.time_to_first_token, milliseconds(4));
+}
+
 TEST_F(GenerationTest, WithoutStreamingAllTextComesWithTheEnd) {
   Start(Request(/*stream=*/false));
   Call(0).Say({Token("The")}, 1);

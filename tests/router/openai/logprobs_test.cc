@@ -33,7 +33,7 @@ class LogprobsTest : public ::testing::Test {
             .is_reasoning = is_reasoning};
   }
   static ResponseHeader Header(Endpoint endpoint) {
-    return {.endpoint = endpoint, .id = "x", .model = "m", .logprobs = &Tokens()};
+    return {.endpoint = endpoint, .id = "x", .model = "m", .logprobs_tokenizer = &Tokens()};
   }
   static Json LogprobsOf(Endpoint endpoint, const GenerationDelta& all) {
     const FinishedChoice choice{.all = all, .end = {}};

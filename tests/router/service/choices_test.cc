@@ -49,9 +49,8 @@ class ChoicesTest : public RouterFixture {
       });
     }
   }
-  // By the next word of their workers, and they are not tried again.
-  void EndTheOthers() {
-    for (const auto& worker : decode_) worker->Release();
+  // Though their workers never say another word; and they are not tried again.
+  void ExpectTheOthersEnd() {
     EXPECT_TRUE(router_->Drain(std::chrono::seconds(5)));
     EXPECT_LE(DecodeCalls(), 3u);
   }
@@ -92,20 +91,11 @@ TEST_F(ChoicesTest, ChunksOfAStreamSayWhichTheyBelongTo) {
   request["stream_options"] = {{"include_usage", true}};
   HttpClient client(router_->ports().http);
   client.SendRequest("POST", kCompletionPath, request.dump());
-  const std::string body = client.Read().body;
+  const std::vector<Json> chunks = Chunks(client.Read().body);
   std::map<int, std::string> texts;
   std::map<int, int> ends;
-  Json last;
-  for (size_t begin = 0; begin < body.size();) {
-    const size_t end = body.find("\n\n", begin);
-    const std::string data = body.substr(begin + 6, end - begin - 6);
-    begin = end + 2;
-    if (data == "[DONE]") {
-      EXPECT_EQ(begin, body.size());
-      break;
-    }
-    last = Json::parse(data);
-    for (const Json& choice : last.at("choices")) {
+  for (const Json& chunk : chunks) {
+    for (const Json& choice : chunk.at("choices")) {
       const int index = choice.at("index");
       EXPECT_EQ(ends[index], 0);
       texts[index] += choice.at("text").get<std::string>();
@@ -116,7 +106,7 @@ TEST_F(ChoicesTest, ChunksOfAStreamSayWhichTheyBelongTo) {
     EXPECT_EQ(texts[i], TextOf(7 + i));
     EXPECT_EQ(ends[i], 1);
   }
-  EXPECT_EQ(last.at("usage").at("completion_tokens"), TokensOfAll());
+  EXPECT_EQ(chunks.back().at("usage").at("completion_tokens"), TokensOfAll());
 }
 
 TEST_F(ChoicesTest, EachOfAChatBeginsWithItsRole) {
@@ -126,11 +116,15 @@ TEST_F(ChoicesTest, EachOfAChatBeginsWithItsRole) {
   request["n"] = 2;
   HttpClient client(router_->ports().http);
   client.SendRequest("POST", kChatPath, request.dump());
-  const std::string body = client.Read().body;
-  for (const char* index : {"0", "1"}) {
-    const std::string choice = absl::StrCat(R"("index":)", index, R"(,"delta":{)");
-    EXPECT_EQ(body.find(choice), body.find(absl::StrCat(choice, R"("role":"assistant")")));
+  const HttpClient::Response response = client.Read();
+  ASSERT_EQ(response.status, 200) << response.body;
+  std::map<int, Json> firsts;
+  for (const Json& chunk : Chunks(response.body)) {
+    const Json& choice = chunk.at("choices").at(0);
+    firsts.emplace(choice.at("index"), choice.at("delta"));
   }
+  ASSERT_EQ(firsts.size(), 2u);
+  for (const auto& [index, delta] : firsts) EXPECT_EQ(delta.at("role"), "assistant") << index;
 }
 
 TEST_F(ChoicesTest, OthersWaitForTheFirstTokenOfTheFirst) {
@@ -158,7 +152,7 @@ TEST_F(ChoicesTest, OneThatFailsFailsTheRequest) {
   const HttpClient::Response response = Post(kCompletionPath, Three(/*stream=*/false));
   EXPECT_EQ(response.status, 400);
   EXPECT_THAT(response.body, HasSubstr("no such luck"));
-  EndTheOthers();
+  ExpectTheOthersEnd();
 }
 
 TEST_F(ChoicesTest, OneThatFailsEndsTheStream) {
@@ -169,7 +163,7 @@ TEST_F(ChoicesTest, OneThatFailsEndsTheStream) {
   const HttpClient::Response response = client.Read();
   EXPECT_EQ(response.status, 200);
   EXPECT_THAT(response.body, AllOf(HasSubstr("no such luck"), Not(HasSubstr("[DONE]"))));
-  EndTheOthers();
+  ExpectTheOthersEnd();
 }
 
 TEST_F(ChoicesTest, AFirstThatFailsLeavesNoneBehind) {
@@ -189,9 +183,19 @@ TEST_F(ChoicesTest, AllAreAdmittedOrNone) {
   RouterConfig config = Config();
   config.max_concurrent_requests = 2;
   StartReady(config);
-  EXPECT_EQ(Post(kCompletionPath, Three(/*stream=*/false)).status, 503);
-  EXPECT_EQ(DecodeCalls(), 0u);
-  EXPECT_EQ(Post(kCompletionPath, {{"prompt", "x"}, {"n", 2}}).status, 200);
+  const Json two = {{"prompt", "x"}, {"n", 2}};
+  EXPECT_EQ(Post(kCompletionPath, two).status, 200);
+  for (const auto& worker : decode_) {
+    worker->SetBehaviour([](const v1::DecodeGenerateRequest&) { return Plan{.hang = true}; });
+  }
+  HttpClient busy(router_->ports().http);
+  busy.SendRequest("POST", kCompletionPath, R"({"prompt":"x"})");
+  while (DecodeCalls() < 3) std::this_thread::yield();
+  EXPECT_EQ(Post(kCompletionPath, two).status, 503);
+  const HttpClient::Response never = Post(kCompletionPath, Three(/*stream=*/false));
+  EXPECT_EQ(never.status, 400);
+  EXPECT_THAT(never.body, HasSubstr("n is 3"));
+  EXPECT_EQ(DecodeCalls(), 3u);
 }
 
 }  // namespace

@@ -51,21 +51,12 @@ TEST_F(HttpFrontTest, StreamsAChatByteForByte) {
   EXPECT_TRUE(response.complete);
 
   std::string content;
-  std::vector<Json> chunks;
-  size_t begin = 0;
-  while (true) {
-    const size_t end = response.body.find("\n\n", begin);
-    ASSERT_NE(end, std::string::npos);
-    const std::string event = response.body.substr(begin, end - begin);
-    begin = end + 2;
-    ASSERT_THAT(event, StartsWith("data: "));
-    if (event == "data: [DONE]") break;
-    chunks.push_back(Json::parse(event.substr(6)));
-    for (const Json& choice : chunks.back().at("choices")) {
+  const std::vector<Json> chunks = Chunks(response.body);
+  for (const Json& chunk : chunks) {
+    for (const Json& choice : chunk.at("choices")) {
       content += choice.at("delta").value("content", "");
     }
   }
-  EXPECT_EQ(begin, response.body.size());
   EXPECT_EQ(content, "green.");
   ASSERT_GE(chunks.size(), 4u);
   EXPECT_EQ(chunks.front().at("choices").at(0).at("delta").at("role"), "assistant");

@@ -113,6 +113,23 @@ TEST_F(LimitsTest, PromptsByTokenCount) {
   EXPECT_EQ(Json::parse(refused.body).at("error").at("code"), "context_length_exceeded");
 }
 
+TEST_F(LimitsTest, LogprobsOfAnswersThatAreNotStreamed) {
+  StartWith({"--max-logprobs-bytes=100000"});  // 195 of 512 bytes
+  Json chat = Chat("x");
+  chat.update({{"logprobs", true}, {"top_logprobs", 2}, {"n", 2}, {"max_tokens", 32}});
+  EXPECT_EQ(Post(kChatPath, chat).status, 200);  // 192
+  chat["max_tokens"] = 33;
+  ExpectError(Post(kChatPath, chat), 400,
+              "2 choices (n) of up to 33 tokens (max_tokens) with 2 others at each (top_logprobs) "
+              "may take 101376 bytes, at most 100000 are held");
+  chat.erase("max_tokens");  // as many as the context holds
+  ExpectError(Post(kChatPath, chat), 400, "(max_tokens)");
+  chat["stream"] = true;
+  EXPECT_EQ(Post(kChatPath, chat).status, 200);
+  chat.update({{"stream", false}, {"logprobs", false}, {"top_logprobs", 0}});
+  EXPECT_EQ(Post(kChatPath, chat).status, 200);
+}
+
 TEST_F(LimitsTest, TextsThatCannotFitAnyWorkerAreNotTokenized) {
   StartWith({});
   const std::string text(8 << 20, 'x');

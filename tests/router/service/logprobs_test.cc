@@ -34,14 +34,9 @@ class LogprobsServiceTest : public RouterFixture {
   Json Streamed(const std::string& path, const Json& request) {
     HttpClient client(router_->ports().http);
     client.SendRequest("POST", path, request.dump());
-    const std::string body = client.Read().body;
     Json all = Json::object();
-    for (size_t begin = 0; begin < body.size();) {
-      const size_t end = body.find("\n\n", begin);
-      const std::string data = body.substr(begin + 6, end - begin - 6);
-      begin = end + 2;
-      if (data == "[DONE]") break;
-      const Json logprobs = Json::parse(data).at("choices").at(0).at("logprobs");
+    for (const Json& chunk : Chunks(client.Read().body)) {
+      const Json& logprobs = chunk.at("choices").at(0).at("logprobs");
       for (const auto& [member, list] : logprobs.items()) {
         Json& sum = all.emplace(member, list.is_array() ? Json::array() : list).first.value();
         if (list.is_array()) sum.insert(sum.end(), list.begin(), list.end());

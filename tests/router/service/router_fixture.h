@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -114,6 +115,18 @@ class RouterFixture : public ::testing::Test {
     return {{"model", "needle-17m"},
             {"messages", Json::array({{{"role", "user"}, {"content", text}}})},
             {"stream", stream}};
+  }
+  // The chunks of a stream that ends as one should.
+  static std::vector<Json> Chunks(const std::string& stream) {
+    std::vector<Json> chunks;
+    const std::vector<std::string> events = absl::StrSplit(stream, "\n\n", absl::SkipEmpty());
+    for (const std::string& event : events) {
+      EXPECT_THAT(event, ::testing::StartsWith("data: "));
+      if (event == "data: [DONE]") break;
+      chunks.push_back(Json::parse(event.substr(6)));
+    }
+    EXPECT_THAT(stream, ::testing::EndsWith("}\n\ndata: [DONE]\n\n"));
+    return chunks;
   }
   static Json ErrorOf(const baton::testing::HttpClient::Response& response) {
     return Json::parse(response.body).at("error");
