@@ -22,6 +22,12 @@ int RunCommandLine(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::vector<std::string> extras = app.remaining();
+    const bool failed = error.get_exit_code() != 0;
+    if (failed && app.get_subcommands().empty() && !extras.empty() && extras[0][0] != '-') {
+      std::cerr << "baton: no command " << Harmless(extras[0]) << "; see baton --help" << std::endl;
+      return kExitUsage;
+    }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;  // 0: --help and --version
   }
 

@@ -37,6 +37,14 @@ ServedBy ReadServedBy(const Json& baton) {
           .decode_queue_ms = Member<double>(baton, "decode_queue_ms", 0)};
 }
 
+// StatusOf, and how a key is given where the server wants one.
+absl::Status AnswerStatus(const HttpResponse& response, absl::string_view url) {
+  const absl::Status status = StatusOf(response, url);
+  if (response.status != 401) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), "; give --api-key-file or BATON_API_KEY"));
+}
+
 // Reads the chunks of one stream into a Generation.
 class StreamReader {
  public:
@@ -118,7 +126,7 @@ absl::StatusOr<Generation> StreamGeneration(HttpClient& client, absl::string_vie
                            return reader.OnData(data);
                          }));
   reader.generation().ended = Generation::Clock::now();
-  BATON_RETURN_IF_ERROR(StatusOf(response, url));
+  BATON_RETURN_IF_ERROR(AnswerStatus(response, url));
   absl::StatusOr<Generation> generation = std::move(reader).Finish();
   BATON_RETURN_IF_ERROR(generation.status()) << url;
   return generation;
@@ -127,7 +135,7 @@ absl::StatusOr<Generation> StreamGeneration(HttpClient& client, absl::string_vie
 absl::StatusOr<std::string> ServedModel(HttpClient& client) {
   const std::string url = absl::StrCat(client.base().ToString(), "/v1/models");
   BATON_ASSIGN_OR_RETURN(const HttpResponse response, client.Get("/v1/models"));
-  BATON_RETURN_IF_ERROR(StatusOf(response, url));
+  BATON_RETURN_IF_ERROR(AnswerStatus(response, url));
   try {
     return Json::parse(response.body).at("data").at(0).at("id").get<std::string>();
   } catch (const Json::exception& error) {

@@ -27,8 +27,16 @@ fs::path DefaultOutput(const fs::path& source) {
 }
 
 absl::Status Run(const Options& options) {
+  if (std::error_code ignored; fs::is_directory(options.source, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(options.source, " is a folder"));
+  }
   BATON_ASSIGN_OR_RETURN(const std::string source, ReadFile(options.source));
   const absl::StatusOr<ChatPromptTexts> texts = ImportChatPrompts(source, OfficialDigests());
+  if (absl::IsInvalidArgument(texts.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.source, ": ", texts.status().message(),
+                     "; is this a checkpoint's encoding/encoding_dsv4.py?"));
+  }
   BATON_RETURN_IF_ERROR(texts.status()) << options.source;
 
   const fs::path output =

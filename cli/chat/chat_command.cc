@@ -48,15 +48,19 @@ constexpr const char* kHelp =
     "/exit         end, as Ctrl-D does\n"
     "Ctrl-C ends an answer. A line that ends with \\ goes on in the next.\n";
 
+constexpr std::chrono::milliseconds kShortestSpan{5};  // that has a speed
+
 std::string Figures(const Generation& answer) {
   using Seconds = std::chrono::duration<double>;
   if (answer.arrivals.empty()) return "no text";
   const Seconds first = answer.arrivals.front().time - answer.sent;
   const Seconds span = answer.arrivals.back().time - answer.arrivals.front().time;
   const int64_t after_first = answer.completion_tokens - answer.arrivals.front().tokens;
-  const double rate = span.count() > 0 ? after_first / span.count() : 0;
+  // What came in one read says nothing of how fast it was made.
+  const std::string rate =
+      span >= kShortestSpan ? absl::StrFormat("%.1f", after_first / span.count()) : "-";
   std::string text =
-      absl::StrFormat("%d prompt tokens (%d cached), %d tokens, first after %s, then %.1f tokens/s",
+      absl::StrFormat("%d prompt tokens (%d cached), %d tokens, first after %s, then %s tokens/s",
                       answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens,
                       HumanDuration(first), rate);
   const ServedBy& by = answer.served_by;

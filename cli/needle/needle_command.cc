@@ -3,10 +3,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/api_key.h"
 #include "cli/command.h"
 #include "cli/files.h"
@@ -91,6 +93,9 @@ class Needles {
     if (lineup.url.empty() && lineup.model_dir.empty()) {
       return UsageError("--url says who is asked, or --model-dir what a cluster is started with");
     }
+    if (!lineup.url.empty()) {
+      BATON_RETURN_IF_ERROR(CheckUrl());
+    }
     if (!lineup.model_dir.empty()) return absl::OkStatus();
     if (lineup.explain) return UsageError("--explain needs --model-dir: an engine of its own");
     if (!lineup.engines.empty()) return UsageError("--engine needs --model-dir");
@@ -98,6 +103,28 @@ class Needles {
       return UsageError("--align needs --model-dir: its tokenizer says where tokens are");
     }
     return absl::OkStatus();
+  }
+
+  // Beside a server that runs, --explain starts an engine of one configuration, --engine other
+  // builds, and --report one engine to measure.
+  absl::Status CheckUrl() const {
+    const LineupOptions& lineup = options_.lineup;
+    std::vector<std::string> unused;
+    if (lineup.colocated) unused.push_back("--colocated");
+    for (const auto& [flag, values] :
+         {std::pair("--index", &lineup.index), std::pair("--numerics", &lineup.numerics),
+          std::pair("--topk", &lineup.topk), std::pair("--chunk-tokens", &lineup.chunk_tokens)}) {
+      if (!lineup.explain && !values->empty()) unused.push_back(flag);
+      if (lineup.explain && values->size() > 1) {
+        return UsageError(absl::StrCat(flag, " has several values; --url asks one server"));
+      }
+    }
+    const bool starts_any = lineup.explain || !lineup.engines.empty() || !options_.report.empty();
+    if (!lineup.worker_flags.empty() && !starts_any) unused.push_back("--worker-flag");
+    if (unused.empty()) return absl::OkStatus();
+    return UsageError(absl::StrCat(absl::StrJoin(unused, ", "),
+                                   unused.size() == 1 ? " configures" : " configure",
+                                   " an engine that is started; --url asks a server that runs"));
   }
 
   // `all`: every subject answered; what could fail as they did is not started again otherwise.
@@ -140,7 +167,9 @@ class Needles {
 template <typename Value>
 void AddCommaList(CLI::App* command, const std::string& name, std::vector<Value>& values,
                   const std::string& help) {
-  command->add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+  CLI::Option* option =
+      command->add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+  if (!values.empty()) option->default_str(absl::StrJoin(values, ","));
 }
 
 }  // namespace

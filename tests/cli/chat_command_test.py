@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pty
+import subprocess
 import tempfile
 import threading
 import time
@@ -19,6 +20,8 @@ class FakeRouter(FakeServer):
     """Refuses the first question in words that a terminal would obey, answers later ones."""
 
     def do_GET(self):
+        if self.server.wants_key:
+            return self.answer(401, json.dumps({"error": {"message": "no key"}}).encode())
         self.answer(200, json.dumps({"data": [{"id": "fake"}]}).encode())
 
     def do_POST(self):
@@ -36,6 +39,7 @@ class ChatCommand(unittest.TestCase):
     def setUp(self):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeRouter)
         self.server.asked = []
+        self.server.wants_key = False
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
@@ -73,6 +77,23 @@ class ChatCommand(unittest.TestCase):
                                          "content": f"text of the file\n\n{question}"}])
         self.assertNotIn("\x1b", shown)
         self.assertNotIn("\x9b", shown)
+
+    def ask(self, *flags: str) -> subprocess.CompletedProcess:
+        url = f"--url=http://127.0.0.1:{self.server.server_address[1]}"
+        return subprocess.run([BATON, "chat", url, *flags], input="what colour?\n",
+                              capture_output=True, text=True, timeout=30)
+
+    def test_an_answer_that_came_in_one_piece_has_no_speed(self):
+        self.server.asked.append("refused")
+        shown = self.ask("--stats")
+        self.assertEqual(shown.stdout, "green.\n")
+        self.assertIn("then - tokens/s", shown.stderr)
+
+    def test_who_shows_no_key_is_told_how_to_give_one(self):
+        self.server.wants_key = True
+        shown = self.ask()
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("HTTP 401: no key; give --api-key-file or BATON_API_KEY", shown.stderr)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(baton("--version").stdout, r"^\d+\.\d+\.\d+")
 
     def test_usage_errors_say_what_is_missing(self):
-        for arguments, named in ((), "subcommand"), (("import-prompts",), "source"), (("fly",), ""):
+        for arguments, named in ((), "subcommand"), (("import-prompts",), "source"), \
+                (("fly",), "no command fly"):
             shown = baton(*arguments)
             self.assertEqual(shown.returncode, 2)
             self.assertIn(named, shown.stderr)
@@ -57,6 +58,37 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(shown.returncode, 1)
             self.assertIn(f"{source}: reasoning_effort_max, 1 bytes, has SHA-256", shown.stderr)
             self.assertFalse(pathlib.Path(model, "chat_prompts.json").exists())
+
+    def test_needle_refuses_what_configures_engines_where_a_server_is_asked(self):
+        url = "--url=http://127.0.0.1:1"
+        for flags, refused in ((("--topk=1,2", "--numerics=exact"), "--numerics, --topk configure"),
+                               (("--colocated",), "--colocated configures"),
+                               (("--worker-flag=--pages=9",), "--worker-flag configures")):
+            shown = baton("needle", url, *flags)
+            self.assertEqual(shown.returncode, 2, shown.stderr)
+            self.assertIn(f"{refused} an engine that is started", shown.stderr)
+        explain = (url, "--explain", "--model-dir=/nonexistent")
+        shown = baton("needle", *explain, "--index=bf16,fp8")
+        self.assertEqual(shown.returncode, 2)
+        self.assertIn("--index has several values", shown.stderr)
+        shown = baton("needle", *explain, "--index=fp8", "--worker-flag=--pages=9")
+        self.assertEqual(shown.returncode, 1, "the engine that explains has a configuration")
+        self.assertIn("/nonexistent", shown.stderr)
+
+    def test_help_of_needle_shows_the_grid(self):
+        shown = baton("needle", "--help").stdout
+        for default in "338,943,1850", "5,50,95":
+            self.assertIn(default, shown)
+
+    def test_a_source_of_prompts_that_is_none_is_asked_about(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "other.py")
+            other.write_text("x = 'y'\n")
+            for source, said in ((other, "is this a checkpoint's encoding/encoding_dsv4.py?"),
+                                 (folder, f"{folder} is a folder")):
+                shown = baton("import-prompts", source)
+                self.assertEqual(shown.returncode, 1)
+                self.assertIn(said, shown.stderr)
 
     def test_a_file_that_is_not_there_is_named(self):
         shown = baton("import-prompts", "/nonexistent/encoding_dsv4.py")
