@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace baton::cli {
 namespace {
 
@@ -128,6 +131,19 @@ FleetFigures Figures(const Reading* window, const Reading* previous, const Readi
   fleet.router.ttft = LatencyOf("baton_time_to_first_token_seconds", window, now);
   fleet.router.itl = LatencyOf("baton_inter_token_latency_seconds", window, now);
   return fleet;
+}
+
+absl::Status AnyWorkerAnswered(const FleetFigures& fleet) {
+  const auto answered = [](const WorkerFigures& worker) { return worker.error.empty(); };
+  if (fleet.workers.empty() || std::any_of(fleet.workers.begin(), fleet.workers.end(), answered)) {
+    return absl::OkStatus();
+  }
+  const std::string& error = fleet.workers.front().error;
+  // All that gRPC says where one side speaks TLS and the other does not.
+  const bool closed = absl::StrContains(error, "Socket closed");
+  return absl::UnavailableError(
+      absl::StrCat("no worker could be asked: ", error,
+                   closed ? "; to workers that want certificates show one: --tls-cert-file" : ""));
 }
 
 }  // namespace baton::cli

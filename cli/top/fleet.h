@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "cli/top/metrics_text.h"
 
 // A fleet as its metrics show it: pure, from readings to figures.
@@ -55,5 +56,8 @@ struct FleetFigures {
 // Rates are those between `previous` and `now`; percentiles cover what came since `window`. Null
 // for either: since the processes started, and rates are 0.
 FleetFigures Figures(const Reading* window, const Reading* previous, const Reading& now);
+
+// UNAVAILABLE if there are workers and none answered: why the first did not, and what may help.
+absl::Status AnyWorkerAnswered(const FleetFigures& fleet);
 
 }  // namespace baton::cli

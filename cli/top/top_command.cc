@@ -66,7 +66,7 @@ absl::Status Once(Scraper& scraper, const TopOptions& options) {
   const FleetFigures fleet = Figures(nullptr, &before, now);
   std::cout << (options.json ? FleetJson(fleet) + "\n" : FleetText(fleet, UsesColour(kStdout)))
             << std::flush;
-  return absl::OkStatus();
+  return AnyWorkerAnswered(fleet);
 }
 
 absl::Status Live(Scraper& scraper, const TopOptions& options) {

@@ -12,8 +12,11 @@
 namespace baton::cli {
 namespace {
 
+using baton::testing::IsOk;
 using baton::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 MetricsText Metrics(const std::string& text) {
   const auto metrics = MetricsText::Parse(text);
@@ -120,6 +123,21 @@ TEST(FleetTest, AProcessThatStartedAnewHasNoNegativeRates) {
   now.by_address["d"] = Metrics(Decode(5, 10));
   EXPECT_DOUBLE_EQ(Figures(nullptr, &before, now).workers[0].tokens_per_s, 0);
   EXPECT_DOUBLE_EQ(Figures(nullptr, nullptr, now).workers[0].tokens_per_s, 0);
+}
+
+TEST(FleetTest, WorkersOfWhomNoneAnsweredAreAnErrorThatSaysWhy) {
+  Reading now;
+  now.by_address["r"] = Metrics(Router(10, 0, 100));
+  EXPECT_THAT(AnyWorkerAnswered(Figures(nullptr, nullptr, now)), IsOk()) << "there is none";
+  now.errors["p"] = "p: Socket closed";
+  EXPECT_THAT(AnyWorkerAnswered(Figures(nullptr, nullptr, now)),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("p: Socket closed"), HasSubstr("--tls-cert-file"))));
+  now.errors["p"] = "p: connecting: refused";
+  EXPECT_THAT(AnyWorkerAnswered(Figures(nullptr, nullptr, now)),
+              StatusIs(absl::StatusCode::kUnavailable, Not(HasSubstr("--tls-cert-file"))));
+  now.by_address["d"] = Metrics(Decode(50, 1000));
+  EXPECT_THAT(AnyWorkerAnswered(Figures(nullptr, nullptr, now)), IsOk());
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ class Tls(unittest.TestCase):
         seen = json.loads(baton("top", "--once", "--json", "--interval=0.1", metrics,
                                 *workers.cluster_flags("worker")))
         self.assertEqual({worker["role"] for worker in seen["workers"]}, {"prefill", "decode"})
-        seen = json.loads(baton("top", "--once", "--json", "--interval=0.1", metrics))
+        seen = json.loads(baton("top", "--once", "--json", "--interval=0.1", metrics, code=1))
         self.assertEqual([worker["address"] for worker in seen["workers"] if "error" in worker],
                          sorted(up.process(name)["grpc"] for name in ("decode-0", "prefill-0")))
 
