@@ -76,10 +76,11 @@ struct ConfigParser::Impl {
 
   absl::Status CheckRequired() const {
     for (const auto& option : options) {
-      if (option->missing()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--", option->name(), " is required: ", option->Accepted()));
-      }
+      if (!option->missing()) continue;
+      const std::string accepted = option->Accepted();
+      return absl::InvalidArgumentError(  // where any text will do, what it is for says more
+          absl::StrCat("--", option->name(),
+                       " is required: ", accepted == "text" ? option->help() : accepted));
     }
     return absl::OkStatus();
   }

@@ -48,6 +48,7 @@ class BoundOption final : public ConfigOption {
 
   const std::string& name() const { return name_; }
   const std::string& heading() const { return heading_; }
+  const std::string& help() const { return help_; }
   bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(field_); }
   bool is_switch() const { return std::holds_alternative<bool*>(field_); }
   bool missing() const { return required_ && !assigned_; }

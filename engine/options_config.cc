@@ -51,7 +51,13 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Add("num-layers", &config.num_layers,
            "with dummy weights: the first so many layers and the MTP block; 0: all")
       .Range(0, 1024);
-  parser.Add("device", &config.device, "what computes").OneOf(BackendNames());
+  ConfigOption& device = parser.Add("device", &config.device, "what computes");
+  if (BackendNames().size() > 1) {
+    device.OneOf(BackendNames());
+  } else {
+    device.Format("cpu: this build has no CUDA",
+                  [](const std::string& name) { return name == "cpu"; });
+  }
   parser
       .Add("numerics", &config.numerics,
            "reference: values on the grids the model was trained with; exact: as computed")

@@ -200,7 +200,7 @@ TEST_F(ConfigTest, AScalarFlagGivenTwiceIsRefused) {
 TEST_F(ConfigTest, ARequiredOptionMustComeFromFlagOrFile) {
   std::string model;
   parser_.Add("model-dir", &model, "directory").Required();
-  EXPECT_THAT(Parse({}), StatusIs(kInvalid, HasSubstr("--model-dir is required")));
+  EXPECT_THAT(Parse({}), StatusIs(kInvalid, "--model-dir is required: directory"));
   EXPECT_THAT(Parse({"--model-dir=m"}), IsOk());
 }
 
