@@ -37,11 +37,12 @@ void BindClusterTls(ClusterTls& tls, ConfigParser& parser) {
 
 absl::StatusOr<Credentials> LoadCredentials(const ClusterTls& tls) {
   const tls::CertificateFiles& files = tls.files;
-  if (files.empty()) return Credentials{};
+  if (files.empty() && tls.server_name.empty()) return Credentials{};
   if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("tls-cert-file is '", files.certificate, "', tls-key-file '", files.key,
-                     "' and tls-ca-file '", files.ca, "': give all three or none"));
+                     "' and tls-ca-file '", files.ca, "': give all three or none",
+                     tls.server_name.empty() ? "" : ", and with tls-server-name all three"));
   }
   BATON_ASSIGN_OR_RETURN(const auto source, FollowedCertificate::Load(files));
   TlsServerCredentialsOptions server(source);

@@ -33,11 +33,11 @@ struct ClusterTls {
 // --tls-cert-file, --tls-key-file, --tls-ca-file and --tls-server-name.
 void BindClusterTls(ClusterTls& tls, ConfigParser& parser);
 
-// Plain text if no file is named. With all three, mutual TLS: servers take only clients that show a
+// Plain text if nothing is named. With all three, mutual TLS: servers take only clients that show a
 // certificate of the CA, and clients only servers whose certificate is of the CA and has the name
-// that they look for as a subject alternative name. INVALID_ARGUMENT when one or
-// two are named; errors of FollowedCertificate::Load. Renewed files are for new connections; those
-// that stand are kept.
+// that they look for as a subject alternative name. INVALID_ARGUMENT when only one or
+// two are named, or none but a server's name; errors of FollowedCertificate::Load. Renewed files
+// are for new connections; those that stand are kept.
 absl::StatusOr<Credentials> LoadCredentials(const ClusterTls& tls);
 
 // Of a server whose clients show no certificate: `files` without a CA; the rest is as above.

@@ -1,6 +1,8 @@
 #include "common/tls/certificate_files.h"
 
+#include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,7 @@
 #include "common/status_macros.h"
 #include "openssl/err.h"
 #include "openssl/pem.h"
+#include "openssl/ssl.h"
 #include "openssl/x509.h"
 #include "openssl/x509v3.h"
 
@@ -28,6 +31,8 @@ using Owned = std::unique_ptr<Object, Deleter<Free>>;
 using Certificate = Owned<X509, X509_free>;
 using Key = Owned<EVP_PKEY, EVP_PKEY_free>;
 using Bytes = Owned<BIO, BIO_free>;
+using Context = Owned<SSL_CTX, SSL_CTX_free>;
+using Connection = Owned<SSL, SSL_free>;
 
 void FreeStack(STACK_OF(X509) * stack) { sk_X509_free(stack); }  // a macro
 using Stack = Owned<STACK_OF(X509), FreeStack>;
@@ -70,6 +75,63 @@ absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
   return key;
 }
 
+// Of one end of the trial below, as servers have it: the library's own security level, TLS 1.2 on.
+Context NewContext(const SSL_METHOD* method) {
+  Context context(SSL_CTX_new(method));
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  return context;
+}
+
+Connection NewConnection(SSL_CTX* context, Bytes bytes) {
+  Connection connection(SSL_new(context));
+  BIO* const both_ways = bytes.release();
+  SSL_set_bio(connection.get(), both_ways, both_ways);
+  return connection;
+}
+
+bool ShowsCertificate(SSL_CTX* context, const std::vector<Certificate>& shown, EVP_PKEY* key) {
+  if (SSL_CTX_use_certificate(context, shown[0].get()) != 1) return false;
+  if (SSL_CTX_use_PrivateKey(context, key) != 1) return false;
+  for (size_t i = 1; i < shown.size(); ++i) {
+    if (SSL_CTX_add1_chain_cert(context, shown[i].get()) != 1) return false;
+  }
+  return true;
+}
+
+// Has both ends talk until they are done or one of them, of which the library's error is, gives up.
+bool ShakeHands(SSL_CTX* server_context) {
+  const Context client_context = NewContext(TLS_client_method());
+  BIO* client_end = nullptr;
+  BIO* server_end = nullptr;
+  BIO_new_bio_pair(&client_end, 0, &server_end, 0);
+  const Connection client = NewConnection(client_context.get(), Bytes(client_end));
+  const Connection server = NewConnection(server_context, Bytes(server_end));
+  SSL_set_connect_state(client.get());
+  SSL_set_accept_state(server.get());
+  for (SSL *next = client.get(), *other = server.get();
+       !SSL_is_init_finished(client.get()) || !SSL_is_init_finished(server.get());
+       std::swap(next, other)) {
+    const int done = SSL_do_handshake(next);
+    const int error = SSL_get_error(next, done);
+    if (done != 1 && error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return false;
+  }
+  return true;
+}
+
+// The library knows keys, curves and digests that it does not use for TLS, and says so only to
+// those who connect: by then it is too late to keep the certificate before this one.
+absl::Status TryHandshake(const CertificateFiles& files, const std::vector<Certificate>& shown,
+                          EVP_PKEY* key) {
+  ERR_clear_error();  // the reason is to be that of what follows
+  const Context server = NewContext(TLS_server_method());
+  if (ShowsCertificate(server.get(), shown, key) && ShakeHands(server.get())) {
+    return absl::OkStatus();
+  }
+  const char* const reason = ERR_reason_error_string(ERR_peek_error());
+  return Invalid(files.certificate, ": no TLS handshake is possible with it: ",
+                 reason != nullptr ? reason : "unknown reason");
+}
+
 // As peers will verify it, with the certificates that are shown along with it.
 absl::Status VerifyChain(const CertificateFiles& files, const std::vector<Certificate>& shown,
                          const std::vector<Certificate>& cas) {
@@ -79,6 +141,9 @@ absl::Status VerifyChain(const CertificateFiles& files, const std::vector<Certif
   for (size_t i = 1; i < shown.size(); ++i) sk_X509_push(between.get(), shown[i].get());
   const Owned<X509_STORE_CTX, X509_STORE_CTX_free> context(X509_STORE_CTX_new());
   X509_STORE_CTX_init(context.get(), trusted.get(), shown[0].get(), between.get());
+  X509_VERIFY_PARAM_set_auth_level(
+      X509_STORE_CTX_get0_param(context.get()),
+      SSL_CTX_get_security_level(NewContext(TLS_client_method()).get()));
   if (X509_verify_cert(context.get()) == 1) return absl::OkStatus();
   const int error = X509_STORE_CTX_get_error(context.get());
   return Invalid(files.certificate, " is not what ", files.ca,
@@ -104,6 +169,7 @@ absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts)
   if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
     return Invalid(files.certificate, kUsage, "servers (serverAuth)");
   }
+  BATON_RETURN_IF_ERROR(TryHandshake(files, shown, key.get()));
   if (files.ca.empty()) return absl::OkStatus();
   if (X509_check_purpose(own, X509_PURPOSE_SSL_CLIENT, 0) != 1) {
     return Invalid(files.certificate, kUsage, "clients (clientAuth)");
@@ -112,14 +178,24 @@ absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts)
   return VerifyChain(files, shown, cas);
 }
 
+// To open a pipe is to wait for who writes to it, for ever perhaps, and so is to read a terminal.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path) {
+  std::error_code error;  // ReadFile says what it is
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return Invalid(path, " is not a regular file");
+  }
+  return ReadFile(path, kMaxFileBytes);
+}
+
 }  // namespace
 
 absl::StatusOr<CertificateTexts> ReadCertificateFiles(const CertificateFiles& files) {
   CertificateTexts texts;
-  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate, kMaxFileBytes));
-  BATON_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key, kMaxFileBytes));
+  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadRegularFile(files.certificate));
+  BATON_ASSIGN_OR_RETURN(texts.key, ReadRegularFile(files.key));
   if (!files.ca.empty()) {
-    BATON_ASSIGN_OR_RETURN(texts.ca, ReadFile(files.ca, kMaxFileBytes));
+    BATON_ASSIGN_OR_RETURN(texts.ca, ReadRegularFile(files.ca));
   }
   BATON_RETURN_IF_ERROR(Check(files, texts));
   return texts;

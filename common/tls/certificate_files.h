@@ -23,10 +23,11 @@ struct CertificateTexts {
 };
 
 // Read, and good enough for peers to accept. NOT_FOUND, DATA_LOSS: see ReadFile. INVALID_ARGUMENT,
-// naming the file: nothing in PEM, an encrypted key or that of another certificate, a certificate
-// that is not valid yet or no longer, or may not be a server's, more than 1 MiB. Where there is a
-// CA, servers and clients must both be able to show the certificate, and the CA must have signed
-// it.
+// naming the file: not a regular file, nothing in PEM, an encrypted key or that of another
+// certificate, a certificate that is not valid yet or no longer, or may not be a server's, or with
+// which no TLS handshake is possible (a key or a digest that is too weak, a curve that TLS does not
+// use; it is tried), more than 1 MiB. Where there is a CA, servers and clients must both be able to
+// show the certificate, and the CA must have signed it, no weaker.
 absl::StatusOr<CertificateTexts> ReadCertificateFiles(const CertificateFiles& files);
 
 }  // namespace baton::tls

@@ -3,7 +3,10 @@
 #include <atomic>
 #include <fstream>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "openssl/evp.h"
 #include "openssl/pem.h"
@@ -16,7 +19,14 @@ using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using Bytes = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
-Key NewKey() { return Key(EVP_EC_gen("P-256"), EVP_PKEY_free); }
+Key NewKey(const std::string& kind) {
+  absl::string_view size = kind;
+  int bits = 0;
+  const bool rsa = absl::ConsumePrefix(&size, "RSA-") && absl::SimpleAtoi(size, &bits);
+  Key key(rsa ? EVP_RSA_gen(bits) : EVP_EC_gen(kind.c_str()), EVP_PKEY_free);
+  BATON_CHECK(key != nullptr) << kind;
+  return key;
+}
 
 std::string Take(const Bytes& bytes) {
   char* data = nullptr;
@@ -65,11 +75,14 @@ Certificate Draft(EVP_PKEY* key, const std::string& name, std::chrono::seconds v
 }  // namespace
 
 struct CertificateAuthority::Impl {
-  Key key = NewKey();
+  explicit Impl(const std::string& kind) : key(NewKey(kind)) {}
+
+  Key key;
   Certificate certificate = Draft(key.get(), "CA", std::chrono::hours(1));
 };
 
-CertificateAuthority::CertificateAuthority() : impl_(std::make_unique<Impl>()) {
+CertificateAuthority::CertificateAuthority(const std::string& key)
+    : impl_(std::make_unique<Impl>(key)) {
   X509* own = impl_->certificate.get();
   X509_set_issuer_name(own, X509_get_subject_name(own));
   AddExtension(own, NID_basic_constraints, "critical,CA:TRUE");
@@ -81,7 +94,7 @@ CertificateAuthority::~CertificateAuthority() = default;
 
 tls::CertificateFiles CertificateAuthority::Issue(const std::filesystem::path& folder,
                                                   const Wanted& wanted) const {
-  const Key key = NewKey();
+  const Key key = NewKey(wanted.key);
   const Certificate certificate = Draft(key.get(), "baton", wanted.valid);
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(impl_->certificate.get()));
   AddExtension(certificate.get(), NID_subject_alt_name, wanted.names);
@@ -90,7 +103,8 @@ tls::CertificateFiles CertificateAuthority::Issue(const std::filesystem::path& f
     AddExtension(certificate.get(), NID_key_usage, wanted.key_usage);
   }
   X509_gmtime_adj(X509_getm_notBefore(certificate.get()), wanted.begins.count());
-  BATON_CHECK(X509_sign(certificate.get(), impl_->key.get(), EVP_sha256()) > 0);
+  const EVP_MD* const digest = EVP_get_digestbyname(wanted.digest.c_str());
+  BATON_CHECK(X509_sign(certificate.get(), impl_->key.get(), digest) > 0);
   std::filesystem::create_directories(folder);
   const tls::CertificateFiles files = {
       .certificate = folder / "cert.pem", .key = folder / "key.pem", .ca = folder / "ca.pem"};

@@ -13,7 +13,8 @@ namespace baton::testing {
 // A certificate authority with a key of its own, for the length of a test.
 class CertificateAuthority {
  public:
-  CertificateAuthority();
+  // `key` as in Wanted.
+  explicit CertificateAuthority(const std::string& key = "P-256");
   ~CertificateAuthority();
 
   struct Wanted {
@@ -22,6 +23,8 @@ class CertificateAuthority {
     std::chrono::seconds valid = std::chrono::hours(1);     // from now; negative: it has expired
     std::chrono::seconds begins = std::chrono::hours(-48);  // from now
     std::string key_usage = {};                             // empty: any
+    std::string key = "P-256";                              // a curve, or "RSA-" and bits
+    std::string digest = "SHA256";                          // that the CA signs
   };
   // Writes cert.pem, key.pem (a new key each time) and ca.pem into `folder`, which is made if need
   // be, at once for whoever opens one of them.

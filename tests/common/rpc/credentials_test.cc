@@ -69,6 +69,16 @@ TEST_F(CredentialsTest, BothEndsOfOneCaUnderstandEachOther) {
   EXPECT_THAT(Ask(peer), IsOk());
 }
 
+// That no handshake may fail later is what files are checked for: see certificate_files.h.
+TEST_F(CredentialsTest, CertificatesThatAreTakenCanBeUsed) {
+  for (const char* key : {"RSA-2048", "P-384", "P-521"}) {
+    const tls::CertificateFiles files = ca_.Issue(folder_ / key, {.key = key});
+    Serve(files);
+    BATON_ASSERT_OK_AND_ASSIGN(const Credentials peer, LoadCredentials({.files = files}));
+    EXPECT_THAT(Ask(peer), IsOk()) << key;
+  }
+}
+
 TEST_F(CredentialsTest, AServerTakesOnlyClientsThatItsCaVouchesFor) {
   Serve(ca_.Issue(folder_ / "server"));
   const auto refused = StatusIs(absl::StatusCode::kUnavailable, HasSubstr(AddressOf(*server_)));
@@ -143,6 +153,9 @@ TEST_F(CredentialsTest, RenewedFilesAreForNewConnections) {
 
 TEST_F(CredentialsTest, AllFilesAreNamedOrNone) {
   EXPECT_THAT(LoadCredentials({}), IsOk());
+  EXPECT_THAT(LoadCredentials({.server_name = "worker.baton"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("tls-cert-file"), HasSubstr("with tls-server-name"))));
   tls::CertificateFiles files = ca_.Issue(folder_ / "peer");
   files.key.clear();
   EXPECT_THAT(LoadCredentials({.files = files}),

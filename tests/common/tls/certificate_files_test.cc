@@ -2,6 +2,9 @@
 
 #include <memory>
 
+#include <sys/stat.h>
+
+#include "common/read_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "openssl/evp.h"
@@ -47,12 +50,32 @@ TEST_F(CertificateFilesTest, AFileThatIsMissingOrNotPemIsNamed) {
     files_.*field = path + ".missing";
     EXPECT_THAT(ReadCertificateFiles(files_),
                 StatusIs(absl::StatusCode::kNotFound, HasSubstr(path + ".missing")));
-    files_.*field = folder_;
-    EXPECT_THAT(ReadCertificateFiles(files_),
-                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(folder_.string())));
     files_.*field = folder_ / "text";
     WriteAtOnce(folder_ / "text", "not PEM\n");
     ExpectRefused("text", "in PEM");
+    files_.*field = path;
+  }
+}
+
+// Of which some would never end, or never begin.
+TEST_F(CertificateFilesTest, WhatIsNoRegularFileIsNotOpened) {
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string link = folder_ / "link";
+  std::filesystem::create_symlink(pipe, link);
+  for (std::string CertificateFiles::*field :
+       {&CertificateFiles::certificate, &CertificateFiles::key, &CertificateFiles::ca}) {
+    const std::string path = files_.*field;
+    for (const std::string& other : {pipe, link, std::string("/dev/zero"), folder_.string()}) {
+      files_.*field = other;
+      ExpectRefused(other, "is not a regular file");
+    }
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(path, link);
+    files_.*field = link;
+    EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(pipe, link);
     files_.*field = path;
   }
 }
@@ -111,11 +134,45 @@ TEST_F(CertificateFilesTest, TheCertificateMustDoForBothEndsOfAConnection) {
   EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
 }
 
+TEST_F(CertificateFilesTest, WithTheCertificateATlsHandshakeMustBePossible) {
+  struct Case {
+    CertificateAuthority::Wanted wanted;
+    std::string why;
+  };
+  for (const Case& weak :
+       {Case{{.key = "RSA-1024"}, "ee key too small"}, Case{{.digest = "SHA1"}, "ca md too weak"},
+        Case{{.key = "secp256k1"}, "no shared cipher"}}) {
+    files_ = ca_.Issue(folder_, weak.wanted);
+    ExpectRefused(files_.certificate, "no TLS handshake is possible with it: " + weak.why);
+    files_.ca.clear();
+    ExpectRefused(files_.certificate, "no TLS handshake is possible with it: " + weak.why);
+  }
+  for (const char* key : {"RSA-2048", "P-384", "P-521"}) {
+    files_ = ca_.Issue(folder_, {.key = key});
+    EXPECT_THAT(ReadCertificateFiles(files_), IsOk()) << key;
+  }
+}
+
+TEST_F(CertificateFilesTest, ACertificateShownAlongMustNotBeWeakEither) {
+  const std::string own = *ReadFile(files_.certificate);
+  const std::string weak = *ReadFile(ca_.Issue(folder_ / "weak", {.digest = "SHA1"}).certificate);
+  WriteAtOnce(files_.certificate, own + weak);
+  ExpectRefused(files_.certificate, "no TLS handshake is possible with it: ca md too weak");
+  WriteAtOnce(files_.certificate, own + ca_.Pem());
+  EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+}
+
 TEST_F(CertificateFilesTest, TheCaMustHaveSignedIt) {
   WriteAtOnce(files_.ca, CertificateAuthority().Pem());
   ExpectRefused(files_.certificate, files_.ca);
   WriteAtOnce(files_.ca, CertificateAuthority().Pem() + ca_.Pem());
   EXPECT_THAT(ReadCertificateFiles(files_), IsOk());
+}
+
+TEST_F(CertificateFilesTest, TheCaMustNotBeWeakerThanPeersTake) {
+  const CertificateAuthority weak("RSA-1024");
+  files_ = weak.Issue(folder_);
+  ExpectRefused(files_.certificate, "CA certificate key too weak");
 }
 
 }  // namespace

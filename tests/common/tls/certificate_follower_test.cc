@@ -83,6 +83,21 @@ TEST_F(CertificateFollowerTest, WhatIsNotGoodIsNotPublished) {
   EXPECT_EQ(published_, 2);
 }
 
+TEST_F(CertificateFollowerTest, WhatTheTlsLibraryRefusesIsNotPublished) {
+  Follow();
+  for (const CertificateAuthority::Wanted& wanted :
+       {CertificateAuthority::Wanted{.key = "RSA-1024"},
+        {.digest = "SHA1"},
+        {.key = "secp256k1"}}) {
+    ca_.Issue(folder_, wanted);
+    LookAgain();
+    EXPECT_EQ(published_, 1) << wanted.key << wanted.digest;
+  }
+  ca_.Issue(folder_);
+  LookAgain();
+  EXPECT_EQ(published_, 2);
+}
+
 TEST_F(CertificateFollowerTest, WhatFailsIsTriedAgainThoughNoFileChanges) {
   Follow();
   ca_.Issue(folder_);
