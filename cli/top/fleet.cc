@@ -140,7 +140,8 @@ absl::Status AnyWorkerAnswered(const FleetFigures& fleet) {
   }
   const std::string& error = fleet.workers.front().error;
   // All that gRPC says where one side speaks TLS and the other does not.
-  const bool closed = absl::StrContains(error, "Socket closed");
+  const bool closed =
+      absl::StrContains(error, "Socket closed") || absl::StrContains(error, "Connection reset");
   return absl::UnavailableError(
       absl::StrCat("no worker could be asked: ", error,
                    closed ? "; to workers that want certificates show one: --tls-cert-file" : ""));
