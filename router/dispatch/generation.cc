@@ -115,6 +115,14 @@ void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
   end_.finish_reason = message.finish_reason;
   if (!message.token_ids.empty()) ObserveTokens(message.token_ids.size());
   PushTokens(std::move(message));
+  if (!spec_.stream && pending_.token_ids.size() > spec_.max_held_tokens) {
+    call_->Cancel();
+    End(absl::InvalidArgumentError(absl::StrCat(
+        "the answer has more than ", spec_.max_held_tokens,
+        " tokens, and the log-probabilities of ",
+        "no more are held: ask for less (max_tokens, n, top_logprobs), or for a stream")));
+    return;
+  }
   if (text_->matched_stop().empty()) return;
   call_->Finish();
   EndOk();

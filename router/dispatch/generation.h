@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,8 @@ struct GenerationSpec {
   // Deltas go to the sink as they come. Otherwise all output comes with the end, and the request
   // can be retried up to then.
   bool stream = false;
+  // Of an answer with log-probabilities that is not streamed: one with more is an error.
+  size_t max_held_tokens = std::numeric_limits<size_t>::max();
   Clock::TimePoint arrival{};
   Clock::TimePoint deadline{};
   bool starts_late = false;  // after another choice's first token: that wait is none for its own

@@ -119,24 +119,20 @@ absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
 }
 
 // An answer that is not streamed is put together in memory, and log-probabilities are by far the
-// most of it.
-absl::Status GenerationService::CheckLogprobs(const GenerationSpec& spec, size_t choices) const {
-  const std::shared_ptr<const Snapshot> snapshot = workers();
-  if (spec.stream || !spec.sampling.top_logprobs || !HasRoute(*snapshot)) return absl::OkStatus();
-  int64_t tokens = spec.max_tokens.value_or(kMaxTokens);
-  if (const int64_t longest = LongestContext(*snapshot); longest > 0) {
-    const int64_t room = longest - static_cast<int64_t>(spec.prompt_tokens->size());
-    tokens = std::clamp<int64_t>(room, 0, tokens);
-  }
-  const int64_t bytes =
-      static_cast<int64_t>(choices) * tokens * (1 + *spec.sampling.top_logprobs) * kBytesOfLogprob;
-  if (bytes <= options_.max_logprobs_bytes) return absl::OkStatus();
-  const bool chat = spec.endpoint == Endpoint::kChatCompletions;
-  return absl::InvalidArgumentError(
-      absl::StrCat("the log-probabilities of ", choices, " choices (n) of up to ", tokens,
-                   " tokens (max_tokens) with ", *spec.sampling.top_logprobs, " others at each (",
-                   chat ? "top_logprobs" : "logprobs", ") may take ", bytes, " bytes, at most ",
-                   options_.max_logprobs_bytes, " are held: ask for less, or for a stream"));
+// most of it. One that may grow too long by its own max_tokens is refused now; without, once it
+// has.
+absl::Status GenerationService::BoundLogprobs(size_t choices, GenerationSpec* spec) const {
+  if (spec->stream || !spec->sampling.top_logprobs) return absl::OkStatus();
+  const int64_t each =
+      static_cast<int64_t>(choices) * (1 + *spec->sampling.top_logprobs) * kBytesOfLogprob;
+  spec->max_held_tokens = static_cast<size_t>(options_.max_logprobs_bytes / each);
+  if (spec->max_tokens.value_or(0) <= spec->max_held_tokens) return absl::OkStatus();
+  const bool chat = spec->endpoint == Endpoint::kChatCompletions;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the log-probabilities of ", choices, " choices (n) of up to ", *spec->max_tokens,
+      " tokens (max_tokens) with ", *spec->sampling.top_logprobs, " others at each (",
+      chat ? "top_logprobs" : "logprobs", ") may take ", *spec->max_tokens * each,
+      " bytes, at most ", options_.max_logprobs_bytes, " are held: ask for less, or for a stream"));
 }
 
 absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationRequest& request) const {
@@ -176,7 +172,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::TryP
   const Clock::TimePoint arrival = environment_->clock->Now();
   BATON_ASSIGN_OR_RETURN(std::vector<Gate::Pass> passes, Admit(sinks.size()));
   BATON_ASSIGN_OR_RETURN(GenerationSpec spec, MakeSpec(request));
-  BATON_RETURN_IF_ERROR(CheckLogprobs(spec, sinks.size()));
+  BATON_RETURN_IF_ERROR(BoundLogprobs(sinks.size(), &spec));
   spec.arrival = arrival;
   spec.deadline = arrival + std::min(timeout, options_.request_timeout);
   RouterMetrics& metrics = *environment_->metrics;

@@ -76,7 +76,7 @@ class GenerationService {
   absl::StatusOr<std::vector<Gate::Pass>> Admit(size_t count);
   absl::Status CheckTextLength(size_t bytes) const;
   absl::StatusOr<std::vector<int32_t>> Tokenize(const GenerationRequest& request) const;
-  absl::Status CheckLogprobs(const GenerationSpec& spec, size_t choices) const;
+  absl::Status BoundLogprobs(size_t choices, GenerationSpec* spec) const;
   absl::StatusOr<GenerationSpec> MakeSpec(const GenerationRequest& request) const;
   absl::StatusOr<std::vector<std::shared_ptr<Generation>>> TryPrepare(
       const GenerationRequest& request, std::vector<std::shared_ptr<GenerationSink>> sinks,

@@ -122,11 +122,19 @@ TEST_F(LimitsTest, LogprobsOfAnswersThatAreNotStreamed) {
   ExpectError(Post(kChatPath, chat), 400,
               "2 choices (n) of up to 33 tokens (max_tokens) with 2 others at each (top_logprobs) "
               "may take 101376 bytes, at most 100000 are held");
-  chat.erase("max_tokens");  // as many as the context holds
-  ExpectError(Post(kChatPath, chat), 400, "(max_tokens)");
   chat["stream"] = true;
   EXPECT_EQ(Post(kChatPath, chat).status, 200);
   chat.update({{"stream", false}, {"logprobs", false}, {"top_logprobs", 0}});
+  EXPECT_EQ(Post(kChatPath, chat).status, 200);
+}
+
+TEST_F(LimitsTest, LogprobsOfAnswersOfAnyLength) {
+  StartWith({"--max-logprobs-bytes=16000"});  // of one token with 20 others, of 31 with none
+  Json chat = Chat("x");
+  chat.update({{"logprobs", true}, {"top_logprobs", 20}});
+  chat.erase("max_tokens");
+  ExpectError(Post(kChatPath, chat), 400, "the answer has more than 1 tokens");
+  chat["top_logprobs"] = 0;
   EXPECT_EQ(Post(kChatPath, chat).status, 200);
 }
 
