@@ -58,17 +58,25 @@ MUTANTS = {
         "kernels::IndexQuery({.q = q, .heads = heads, .rope = context_.rope,"]),
     # Every other page of index keys is what an earlier sequence left there.
     "stale_page": ("engine/cache/sequence_records.cc", [
-        "std::memcpy(run.cache + i * run.stride, bytes.data()",
-        "if (range.stream != CacheStream::kIndexKey ||\n"
-        "          (run.buffer / run.record_bytes + i) / 64 % 2 == 0)\n"
-        "        std::memcpy(run.cache + i * run.stride, bytes.data()"]),
+        "  // What lands is read when its sequence runs",
+        "  const size_t all = bytes.size();\n"
+        "  const size_t record_bytes = all / static_cast<size_t>(range.indices.size());\n"
+        "  // What lands is read when its sequence runs",
+        "    crc = kernels::Crc32cCopy(bytes.first(size), piece.data, crc,",
+        "    if (range.stream == CacheStream::kIndexKey &&\n"
+        "        (all - bytes.size()) / record_bytes / 64 % 2 != 0) {\n"
+        "      crc = kernels::Crc32c(bytes.first(size), crc);\n"
+        "      bytes = bytes.subspan(size);\n"
+        "      continue;\n"
+        "    }\n"
+        "    crc = kernels::Crc32cCopy(bytes.first(size), piece.data, crc,"]),
     # Only pages are handed over.
     "states_not_sent": ("engine/cache/sequence_records.cc", [
-        "void StoredRecords::Scatter(const RecordRange& range, std::span<const std::byte> bytes) {",
-        "void StoredRecords::Scatter(const RecordRange& range, std::span<const std::byte> bytes) {\n"
+        "  // What lands is read when its sequence runs",
         "  if (range.stream >= CacheStream::kCsaOverlapState &&\n"
         "      range.stream <= CacheStream::kHcaState)\n"
-        "    return;"]),
+        "    return kernels::Crc32c(bytes, crc);\n"
+        "  // What lands is read when its sequence runs"]),
 }
 
 if __name__ == "__main__":
