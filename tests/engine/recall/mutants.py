@@ -56,15 +56,21 @@ MUTANTS = {
     "wrong_rope_base": ("engine/model/attention_layer.cc", [
         "kernels::IndexQuery({.q = q, .heads = heads, .rope = rope_,",
         "kernels::IndexQuery({.q = q, .heads = heads, .rope = context_.rope,"]),
-    # Every other page of index keys is what an earlier sequence left there.
+    # Every other page of index keys in BF16 is what an earlier sequence left there.
     "stale_page": ("engine/cache/sequence_records.cc", [
+        '#include "kernels/crc32c.h"',
+        '#include <cstring>\n\n#include "kernels/crc32c.h"',
         "  // What lands is read when its sequence runs",
-        "  const size_t all = bytes.size();\n"
-        "  const size_t record_bytes = all / static_cast<size_t>(range.indices.size());\n"
+        "  const size_t record_bytes = bytes.size() / static_cast<size_t>(range.indices.size());\n"
         "  // What lands is read when its sequence runs",
         "    crc = kernels::Crc32cCopy(bytes.first(size), piece.data, crc,",
-        "    if (range.stream == CacheStream::kIndexKey &&\n"
-        "        (all - bytes.size()) / record_bytes / 64 % 2 != 0) {\n"
+        "    if (range.stream == CacheStream::kIndexKey && size % record_bytes == 0) {\n"
+        "      const int64_t first =\n"
+        "          range.indices.end - static_cast<int64_t>(bytes.size() / record_bytes);\n"
+        "      for (size_t at = 0; at < size; at += record_bytes) {\n"
+        "        if ((first + static_cast<int64_t>(at / record_bytes)) / 64 % 2 == 0)\n"
+        "          std::memcpy(piece.data + at, bytes.data() + at, record_bytes);\n"
+        "      }\n"
         "      crc = kernels::Crc32c(bytes.first(size), crc);\n"
         "      bytes = bytes.subspan(size);\n"
         "      continue;\n"
