@@ -74,10 +74,12 @@ TEST_F(ApiKeysTest, AFileThatBreaksChangesNothing) {
 }
 
 TEST_F(ApiKeysTest, AFileThatCouldNotBeReadIsReadTheNextTime) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "UBSan's checks of types open files themselves";
-#endif
   LoadFrom(std::string(kFirst) + "\n");
+  // An error has been logged before: UBSan takes a file descriptor when it sees a type for the
+  // first time.
+  Write("short\n");
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
   Write(std::string(kSecond) + "\n");
   rlimit files;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
