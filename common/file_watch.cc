@@ -38,4 +38,15 @@ bool FileWatch::Changed() {
 
 void FileWatch::Taken() { taken_ = seen_; }
 
+std::optional<absl::Status> FileWatch::ReadIfChanged(const std::function<absl::Status()>& read) {
+  if (!Changed()) return std::nullopt;
+  const absl::Status before = std::exchange(last_read_, read());
+  if (last_read_.ok()) {
+    Taken();
+  } else if (last_read_ == before) {
+    return std::nullopt;
+  }
+  return last_read_;
+}
+
 }  // namespace baton

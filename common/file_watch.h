@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/clock.h"
 
 namespace baton {
@@ -22,6 +25,11 @@ class FileWatch {
   // They have been read as Changed saw them last, or later, and were good.
   void Taken();
 
+  // Reads, if they have changed, and takes them unless that fails. What there is to tell: that it
+  // went well, or an error that the try before did not have. What cannot be read is tried once a
+  // second, until somebody mends it.
+  std::optional<absl::Status> ReadIfChanged(const std::function<absl::Status()>& read);
+
  private:
   struct Version {
     std::filesystem::file_time_type written;
@@ -35,6 +43,7 @@ class FileWatch {
   Clock::TimePoint looked_at_;
   std::vector<Version> taken_;
   std::vector<Version> seen_;
+  absl::Status last_read_;
 };
 
 }  // namespace baton

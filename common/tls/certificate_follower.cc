@@ -1,6 +1,7 @@
 #include "common/tls/certificate_follower.h"
 
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "common/log.h"
@@ -40,15 +41,13 @@ absl::Status CertificateFollower::Read() {
 
 void CertificateFollower::Look() {
   MutexLock lock(mutex_);
-  if (!watch_.Changed()) return;
-  const absl::Status read = Read();
-  if (read.ok()) {
-    watch_.Taken();
+  const std::optional<absl::Status> read = watch_.ReadIfChanged([this] { return Read(); });
+  if (!read) return;
+  if (read->ok()) {
     spdlog::info("{}: new connections show the renewed certificate", files_.certificate);
-  } else if (read != last_read_) {
-    spdlog::error("the certificate stays as it was: {}", read.ToString());
+  } else {
+    spdlog::error("the certificate stays as it was: {}", read->ToString());
   }
-  last_read_ = read;
 }
 
 }  // namespace baton::tls

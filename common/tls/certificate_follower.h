@@ -39,7 +39,6 @@ class CertificateFollower {
   const Publish publish_;
   Mutex mutex_;
   FileWatch watch_ ABSL_GUARDED_BY(mutex_);
-  absl::Status last_read_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Ticker> ticker_;
 };
 

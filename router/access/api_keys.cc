@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -69,15 +70,13 @@ absl::Status ApiKeys::Read() const {
 }
 
 void ApiKeys::ReadIfChanged() const {
-  if (!watch_.Changed()) return;
-  const absl::Status read = Read();
-  if (read.ok()) {
-    watch_.Taken();
+  const std::optional<absl::Status> read = watch_.ReadIfChanged([this] { return Read(); });
+  if (!read) return;
+  if (read->ok()) {
     spdlog::info("{}: {} API keys", path_, keys_.size());
-  } else if (read != last_read_) {  // which fails once a second until somebody mends the file
-    spdlog::error("API keys stay as they were: {}", read.ToString());
+  } else {
+    spdlog::error("API keys stay as they were: {}", read->ToString());
   }
-  last_read_ = read;
 }
 
 bool ApiKeys::Accepts(std::string_view authorization) const {

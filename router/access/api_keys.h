@@ -38,7 +38,6 @@ class ApiKeys {
   const std::string path_;
   mutable Mutex mutex_;
   mutable FileWatch watch_ ABSL_GUARDED_BY(mutex_);
-  mutable absl::Status last_read_ ABSL_GUARDED_BY(mutex_);
   mutable std::vector<std::string> keys_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -55,6 +55,30 @@ TEST_F(FileWatchTest, WhatComesAfterTheLookIsNotTaken) {
   EXPECT_TRUE(watch.Changed());
 }
 
+TEST_F(FileWatchTest, AnErrorIsToldOnceAndTriedUntilItIsGone) {
+  FileWatch watch({folder_ / "old" / "file"}, clock_);
+  absl::Status outcome = absl::DataLossError("no descriptors");
+  int reads = 0;
+  const auto look = [&] {
+    clock_.Advance(1s);
+    return watch.ReadIfChanged([&] {
+      ++reads;
+      return outcome;
+    });
+  };
+  EXPECT_EQ(look(), std::nullopt) << "nothing has changed";
+  std::ofstream(folder_ / "old" / "file") << "longer";
+  EXPECT_EQ(look(), outcome);
+  EXPECT_EQ(look(), std::nullopt) << "told";
+  outcome = absl::DataLossError("another");
+  EXPECT_EQ(look(), outcome);
+  outcome = absl::OkStatus();
+  EXPECT_EQ(look(), outcome);
+  EXPECT_EQ(reads, 4);
+  EXPECT_EQ(look(), std::nullopt) << "taken";
+  EXPECT_EQ(reads, 4);
+}
+
 TEST_F(FileWatchTest, AFolderBehindALinkMayBeReplaced) {
   fs::create_directory_symlink(folder_ / "old", folder_ / "data");
   FileWatch watch({folder_ / "data" / "file"}, clock_);
