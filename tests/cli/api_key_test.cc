@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::cli {
 namespace {
@@ -26,7 +27,7 @@ class ApiKeyTest : public ::testing::Test {
   }
   void Write(const std::string& text) { std::ofstream(path_) << text; }
 
-  const std::string path_ = ::testing::TempDir() + "baton_api_key_test";
+  const std::string path_ = baton::testing::TestPath("api_key");
 };
 
 TEST_F(ApiKeyTest, WithoutAKeyNothingIsShown) { EXPECT_THAT(Authorization(""), IsOkAndHolds("")); }

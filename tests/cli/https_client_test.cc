@@ -5,6 +5,7 @@
 #include "router/http/server.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::cli {
 namespace {
@@ -41,7 +42,7 @@ class HttpsClientTest : public ::testing::Test {
     return HttpClient({.host = host, .port = server_->port(), .https = true}, std::move(options));
   }
 
-  const fs::path folder_ = testing::TestFolder("https_client");
+  const fs::path folder_ = testing::TestPath("https_client");
   CertificateAuthority ca_;
   Echo echo_;
   prometheus::Gauge connections_;

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::cli {
 namespace {
@@ -20,7 +21,7 @@ ProcessSpec Shell(const std::string& script) {
           .role = "shell",
           .binary = "/bin/sh",
           .flags = {"-c", script},
-          .log_path = ::testing::TempDir() + "baton_process_test.log"};
+          .log_path = baton::testing::TestPath("process_log")};
 }
 
 int NextDescriptor() {
@@ -49,13 +50,14 @@ TEST(ProcessTest, AProgramThatIsNotThereIsNamed) {
 
 // A log and two pipes are five descriptors.
 TEST(ProcessTest, RunningOutOfDescriptorsIsAnErrorAndLeaksNone) {
+  const ProcessSpec shell = Shell("exit 0");  // made while there are some
   const int next = NextDescriptor();
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   for (int left = 0; left <= 5; ++left) {
     const rlimit few{.rlim_cur = static_cast<rlim_t>(next + left), .rlim_max = before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-    const absl::Status status = Process::Start(Shell("exit 0")).status();
+    const absl::Status status = Process::Start(shell).status();
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     if (left == 5) {
       EXPECT_THAT(status, IsOk());

@@ -7,6 +7,7 @@
 #include "common/version.h"
 #include "gmock/gmock.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton {
 namespace {
@@ -67,8 +68,7 @@ class ConfigTest : public ::testing::Test {
 
   // Writes a configuration file and returns its path.
   const std::string& File(const std::string& text) {
-    path_ = ::testing::TempDir() + "config_test_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
+    path_ = testing::TestPath("config").string() + ".yaml";
     std::ofstream(path_) << text;
     return path_;
   }

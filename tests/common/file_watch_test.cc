@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/test_path.h"
 
 namespace baton {
 namespace {
@@ -14,10 +15,7 @@ namespace fs = std::filesystem;
 
 class FileWatchTest : public ::testing::Test {
  protected:
-  FileWatchTest()
-      : folder_(fs::path(::testing::TempDir()) /
-                (std::string("file_watch_") +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  FileWatchTest() : folder_(testing::TestPath("file_watch")) {
     fs::remove_all(folder_);
     fs::create_directories(folder_ / "old");
     fs::create_directories(folder_ / "new");

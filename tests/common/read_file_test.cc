@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton {
 namespace {
@@ -13,7 +14,7 @@ using ::baton::testing::StatusIs;
 using ::testing::HasSubstr;
 
 std::string Written(const std::string& bytes) {
-  const std::string path = ::testing::TempDir() + "/read_file_test";
+  const std::string path = baton::testing::TestPath("read_file");
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
 }

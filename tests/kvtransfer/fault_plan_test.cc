@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kvtransfer/fault/fault_receiver.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -26,9 +27,7 @@ class FaultPlanTest : public ::testing::Test {
     return ReadFaultPlan(path_);
   }
 
-  const std::string path_ = ::testing::TempDir() + "/" +
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-                            ".yaml";
+  const std::string path_ = baton::testing::TestPath("fault_plan").string() + ".yaml";
 };
 
 TEST_F(FaultPlanTest, ReadsBothPlanes) {

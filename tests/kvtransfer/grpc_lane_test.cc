@@ -10,6 +10,7 @@
 #include "tests/kvtransfer/host_fabric.h"
 #include "tests/kvtransfer/transport_cases.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/test_path.h"
 
 // Device transports whose control lane is a call of Transfer.Lane.
 
@@ -103,8 +104,8 @@ class GrpcLaneTlsTest : public GrpcLaneTest {
  protected:
   GrpcLaneTlsTest()
       : GrpcLaneTest(*rpc::LoadCredentials(
-            {.files = testing::CertificateAuthority().Issue(testing::TestFolder("grpc_lane"))})) {}
-  ~GrpcLaneTlsTest() override { std::filesystem::remove_all(testing::TestFolder("grpc_lane")); }
+            {.files = testing::CertificateAuthority().Issue(testing::TestPath("grpc_lane"))})) {}
+  ~GrpcLaneTlsTest() override { std::filesystem::remove_all(testing::TestPath("grpc_lane")); }
 };
 
 TEST_F(GrpcLaneTlsTest, ALaneIsForPeersOfTheCluster) {

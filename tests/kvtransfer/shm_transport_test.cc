@@ -275,10 +275,12 @@ TEST_F(HostileSender, BytesThatChangeWhileTheyAreCopiedAreNotAccepted) {
   EXPECT_FALSE(Refused(shm::Hello{.arena_bytes = arena.bytes()}, arena.read_only().get()));
 
   std::atomic<bool> stop = false;
+  std::atomic<int> changes = 0;
   std::thread flipper([&] {  // a bit of every frame, back again a moment later
     for (size_t at = 0; !stop; at = (at * 5 + 4099) % frames[0].size()) {
       for (int time = 0; time < 2; ++time) {
         for (const std::span<std::byte> frame : frames) frame[at] ^= std::byte{0x10};
+        ++changes;
         std::this_thread::sleep_for(std::chrono::microseconds(1));
       }
     }
@@ -287,6 +289,9 @@ TEST_F(HostileSender, BytesThatChangeWhileTheyAreCopiedAreNotAccepted) {
   for (const std::span<std::byte> frame : frames) {
     const shm::Posted posted = {.bytes = static_cast<uint32_t>(frame.size()),
                                 .offset = arena.OffsetOf(frame)};
+    // A busy machine may not have let the other thread run for a while.
+    const int before = changes;
+    while (!stop && changes == before) std::this_thread::yield();
     FrameVerdict verdict = FrameVerdict::kCorrupt;
     while (verdict == FrameVerdict::kCorrupt) {
       if (corrupt > 2000 && !stop) {

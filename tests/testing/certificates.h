@@ -41,12 +41,6 @@ class CertificateAuthority {
   std::unique_ptr<Impl> impl_;
 };
 
-// Where the test that runs may keep them, and no other does.
-inline std::filesystem::path TestFolder(const std::string& prefix) {
-  return std::filesystem::path(::testing::TempDir()) /
-         (prefix + "_" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-}
-
 // Makes the files of an hour ago, so that what is written next is seen to be another, however soon.
 void Age(const tls::CertificateFiles& files);
 

@@ -10,6 +10,7 @@
 #include "tests/common/rpc/fake_services.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::rpc {
 namespace {
@@ -55,7 +56,7 @@ class CredentialsTest : public ::testing::Test {
     return {.client = grpc::SslCredentials(options)};
   }
 
-  const fs::path folder_ = testing::TestFolder("credentials");
+  const fs::path folder_ = testing::TestPath("credentials");
   CertificateAuthority ca_, stranger_;
   FakeWorkerControl control_;
   std::unique_ptr<GrpcServer> server_;

@@ -11,6 +11,7 @@
 #include "openssl/pem.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::tls {
 namespace {
@@ -32,7 +33,7 @@ class CertificateFilesTest : public ::testing::Test {
                                                        AllOf(HasSubstr(file), HasSubstr(why))));
   }
 
-  const std::filesystem::path folder_ = testing::TestFolder("certificate_files");
+  const std::filesystem::path folder_ = testing::TestPath("certificate_files");
   CertificateAuthority ca_;
   CertificateFiles files_;
 };

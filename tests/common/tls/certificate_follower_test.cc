@@ -12,6 +12,7 @@
 #include "tests/testing/certificates.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::tls {
 namespace {
@@ -48,7 +49,7 @@ class CertificateFollowerTest : public ::testing::Test {
     return current_;
   }
 
-  const std::filesystem::path folder_ = testing::TestFolder("certificate_follower");
+  const std::filesystem::path folder_ = testing::TestPath("certificate_follower");
   CertificateAuthority ca_;
   CertificateFiles files_;
   FakeClock clock_;

@@ -5,6 +5,7 @@
 
 #include "common/fnv1a.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::engine {
 namespace {
@@ -16,11 +17,11 @@ using ::testing::HasSubstr;
 
 class ModelIdentityTest : public ::testing::Test {
  protected:
-  ModelIdentityTest() : directory_(fs::path(::testing::TempDir()) / "identity-1b") {
+  ModelIdentityTest() : directory_(baton::testing::TestPath("model_identity") / "identity-1b") {
     fs::remove_all(directory_);
     fs::create_directories(directory_);
   }
-  ~ModelIdentityTest() override { fs::remove_all(directory_); }
+  ~ModelIdentityTest() override { fs::remove_all(directory_.parent_path()); }
 
   absl::StatusOr<ModelIdentity> Read() { return ReadModelIdentity(directory_.string()); }
 

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::router {
 namespace {
@@ -24,7 +25,7 @@ constexpr char kSecond[] = "sk-second-0123456789";
 
 class ApiKeysTest : public ::testing::Test {
  protected:
-  ApiKeysTest() : path_(::testing::TempDir() + "baton_api_keys_test") {}
+  ApiKeysTest() : path_(baton::testing::TestPath("api_keys")) {}
   ~ApiKeysTest() override { std::filesystem::remove(path_); }
 
   void Write(const std::string& text) { std::ofstream(path_) << text; }

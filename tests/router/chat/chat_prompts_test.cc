@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::router {
 namespace {
@@ -12,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string WriteFile(const std::string& content) {
-  const std::string path = ::testing::TempDir() + "/chat_prompts_test.json";
+  const std::string path = baton::testing::TestPath("chat_prompts");
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }

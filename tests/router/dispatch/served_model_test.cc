@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::router {
 namespace {
@@ -22,9 +23,7 @@ const fs::path kNeedle = BATON_SOURCE_DIR "/models/needle-17m";
 class ServedModelTest : public ::testing::Test {
  protected:
   ServedModelTest() {
-    directory_ = fs::path(::testing::TempDir()) /
-                 (std::string("served_model_") +
-                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory_ = baton::testing::TestPath("served_model");
     fs::remove_all(directory_);
     fs::create_directories(directory_);
     fs::copy(kNeedle / "tokenizer.json", directory_ / "tokenizer.json");

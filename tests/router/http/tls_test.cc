@@ -8,6 +8,7 @@
 #include "tests/testing/certificates.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/http_client.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::router {
 namespace {
@@ -43,7 +44,7 @@ class HttpTlsTest : public HttpServerTest {
     EXPECT_EQ(failed_handshakes_.Value(), count);
   }
 
-  const fs::path folder_ = testing::TestFolder("http_tls");
+  const fs::path folder_ = testing::TestPath("http_tls");
   CertificateAuthority ca_;
   tls::CertificateFiles files_;
   prometheus::Counter failed_handshakes_;
