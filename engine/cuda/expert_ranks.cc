@@ -42,7 +42,7 @@ absl::StatusOr<Communicator::Id> SharedId(ExpertGroup& group) {
 }
 
 int64_t RowBytes(const ModelConfig& config) {
-  return kernels::cuda::TravellingRowBytes(config.hidden_size, config.num_experts_per_tok);
+  return kernels::cuda::DispatchedRowBytes(config.hidden_size, config.num_experts_per_tok);
 }
 int64_t SumBytes(const ModelConfig& config) { return config.hidden_size * int64_t{sizeof(float)}; }
 
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ExpertRanks>> ExpertRanks::Connect(ExpertGroup& g
   // Connections, and the memory that they take, are made by the first exchange.
   const kernels::Stream stream;
   ranks->Begin({.rows = std::vector<int64_t>(static_cast<size_t>(group.size()), 1)});
-  ranks->Gather(stream.get());
+  ranks->Dispatch(stream.get());
   stream.Synchronize();
   return ranks;
 }
@@ -81,7 +81,7 @@ ExpertRanks::ExpertRanks(ExpertGroup& group, const ModelConfig& config, Communic
   const int64_t rows = group.size() * kMaxPassRows;
   part_ = memory_.As<float>();
   sums_ = part_ + rows * config.hidden_size;
-  travelling_ = reinterpret_cast<std::byte*>(sums_ + rows * config.hidden_size);
+  dispatched_ = reinterpret_cast<std::byte*>(sums_ + rows * config.hidden_size);
   group.Watch([this] {
     const std::string error = communicator_.Health();
     return error.empty() ? absl::OkStatus() : absl::UnavailableError(error);
@@ -97,14 +97,14 @@ void ExpertRanks::Exchange(std::span<const Communicator::Piece> pieces, CUstream
   }
 }
 
-void ExpertRanks::Gather(CUstream_st* stream) {
+void ExpertRanks::Dispatch(CUstream_st* stream) {
   const int64_t bytes = RowBytes(config_);
   std::vector<Communicator::Piece> pieces;
   const auto rank = static_cast<size_t>(group_.rank());
   for (size_t r = 0; r < step_.rows.size(); ++r) {
-    pieces.push_back({.to = travelling_ + step_.begin(rank) * bytes,
+    pieces.push_back({.to = dispatched_ + step_.begin(rank) * bytes,
                       .to_bytes = own() * bytes,
-                      .from = travelling_ + step_.begin(r) * bytes,
+                      .from = dispatched_ + step_.begin(r) * bytes,
                       .from_bytes = step_.rows[r] * bytes});
   }
   Exchange(pieces, stream);
@@ -117,9 +117,9 @@ void ExpertRanks::Run(const MoeWeights& weights, const Rows& rows, CUstream_st* 
       {.x = rows.x,
        .experts = rows.experts,
        .weights = rows.weights,
-       .out = travelling_ + step_.begin(static_cast<size_t>(group_.rank())) * RowBytes(config_)},
+       .out = dispatched_ + step_.begin(static_cast<size_t>(group_.rank())) * RowBytes(config_)},
       stream);
-  Gather(stream);
+  Dispatch(stream);
   ComputePart(weights, stream, scratch);
   GiveBack(stream);
 }
@@ -140,7 +140,7 @@ void ExpertRanks::ComputePart(const MoeWeights& weights, CUstream_st* stream,
     const int64_t rows = std::min(kMaxPassRows, total - begin);
     const auto x = PassContext::Shape(scratch.expert_input, rows);
     const MatrixView<int32_t> experts = scratch.experts.Rows(0, rows);
-    kernels::cuda::UnpackRows({.rows = travelling_ + begin * RowBytes(config_),
+    kernels::cuda::UnpackRows({.rows = dispatched_ + begin * RowBytes(config_),
                                .x = x,
                                .experts = experts,
                                .weights = scratch.expert_weights.data},

@@ -51,7 +51,7 @@ class ExpertRanks {
               kernels::DeviceBuffer memory);
 
   void Exchange(std::span<const kernels::Communicator::Piece> pieces, CUstream_st* stream);
-  void Gather(CUstream_st* stream);
+  void Dispatch(CUstream_st* stream);
   void ComputePart(const MoeWeights& weights, CUstream_st* stream, const Scratch& scratch);
   void GiveBack(CUstream_st* stream);
   int64_t own() const { return step_.rows[static_cast<size_t>(group_.rank())]; }
@@ -61,7 +61,7 @@ class ExpertRanks {
   kernels::Communicator communicator_;
   const kernels::DeviceBuffer memory_;
   // In it:
-  std::byte* travelling_ = nullptr;  // rows of all ranks
+  std::byte* dispatched_ = nullptr;  // rows of all ranks
   float* part_ = nullptr;            // [rows of all ranks, hidden] sums over the experts here
   float* sums_ = nullptr;            // [ranks, own rows, hidden]; the own rank's stay in part_
   Step step_;

@@ -14,7 +14,7 @@
 namespace baton::engine {
 
 // The experts of a MoE layer whose routed ones lie on the ranks of a group: every rank calls Run
-// for the same layers in the same order. Rows travel as
+// for the same layers in the same order. Rows are dispatched as
 //   x BF16 [hidden] | expert ids int32 [k] | weights FP32 [k]
 // and come back as sums FP32 [hidden].
 class ExpertRanks {
@@ -46,7 +46,7 @@ class ExpertRanks {
   ExpertGroup& group_;
   const ModelConfig& config_;
   Step step_;
-  std::vector<std::byte> sent_;      // own rows, as they travel
+  std::vector<std::byte> sent_;      // own rows, as they are dispatched
   std::vector<std::byte> gathered_;  // rows of all ranks
   std::vector<BFloat16> x_;          // the same in columns
   std::vector<int32_t> experts_;

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kScaleGroup = 128;
 
-// Where the parts of a travelling row begin.
+// Where the parts of a dispatched row begin.
 struct RowLayout {
   int64_t d;
   int64_t k;
@@ -113,7 +113,7 @@ dim3 GridOf(int64_t rows, int64_t cols) {
 
 }  // namespace
 
-int64_t TravellingRowBytes(int64_t d, int64_t k) { return LayoutOf(d, k).bytes(); }
+int64_t DispatchedRowBytes(int64_t d, int64_t k) { return LayoutOf(d, k).bytes(); }
 
 void PackRows(const PackRowsParams& params, CUstream_st* stream) {
   BATON_CHECK(params.experts.rows == params.x.rows &&

@@ -14,20 +14,20 @@ namespace baton::kernels::cuda {
 
 // Between ranks that each hold some of the experts (kernels/moe.h: MoePart, MoeJoin). On the device
 // a layer is
-//   PackRows, rows of all ranks gathered
+//   PackRows, rows dispatched: every rank gathers those of all
 //   UnpackRows -> AssignSlots (with first_expert) -> ExpertGateUp -> ExpertDown -> SumSlots
 //   sums given back to the ranks of their rows, AddRanks
 // D is a multiple of 128, k at most 32.
 
-// A row on its way: codes [D] | scales FP32 [D / 128] | expert ids int32 [k] | weights FP32 [k],
-// and padding to 16 bytes.
-int64_t TravellingRowBytes(int64_t d, int64_t k);
+// A row as it is dispatched to the ranks: codes [D] | scales FP32 [D / 128] |
+// expert ids int32 [k] | weights FP32 [k], and padding to 16 bytes.
+int64_t DispatchedRowBytes(int64_t d, int64_t k);
 
 struct PackRowsParams {
   Fp8Rows x;                          // [rows, D]
   MatrixView<const int32_t> experts;  // [rows, k] without gaps; -1: none
   const float* weights = nullptr;     // [rows, k]
-  std::byte* out = nullptr;           // [rows, TravellingRowBytes], aligned to 16 bytes
+  std::byte* out = nullptr;           // [rows, DispatchedRowBytes], aligned to 16 bytes
 };
 void PackRows(const PackRowsParams& params, CUstream_st* stream);
 

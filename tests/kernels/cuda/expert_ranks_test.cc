@@ -12,7 +12,7 @@ namespace {
 
 class ExpertRanksTest : public CudaTest {};
 
-TEST_F(ExpertRanksTest, RowsTravelUnchanged) {
+TEST_F(ExpertRanksTest, DispatchedRowsArriveUnchanged) {
   for (const auto& [rows, d, k] :
        {std::tuple{1, 128, 1}, {5, 256, 2}, {37, 4096, 6}, {3, 7168, 8}}) {
     const TestFp8Rows x(RandomWithOutliers<BFloat16>(int64_t{rows} * d, 1), rows, d);
@@ -22,17 +22,17 @@ TEST_F(ExpertRanksTest, RowsTravelUnchanged) {
     const std::vector<float> weights = RandomValues<float>(rows * k, 3);
     const DeviceArray<int32_t> sent_ids(ids);
     const DeviceArray<float> sent_weights(weights);
-    const DeviceArray<std::byte> travelling(rows * TravellingRowBytes(d, k));
+    const DeviceArray<std::byte> dispatched(rows * DispatchedRowBytes(d, k));
     PackRows({.x = x.view(),
               .experts = {sent_ids.get(), rows, k},
               .weights = sent_weights.get(),
-              .out = travelling.get()},
+              .out = dispatched.get()},
              TestStream().get());
     const DeviceArray<uint8_t> codes(int64_t{rows} * d);
     const DeviceArray<float> scales(int64_t{rows} * d / 128);
     const DeviceArray<int32_t> received_ids(rows * k);
     const DeviceArray<float> received_weights(rows * k);
-    UnpackRows({.rows = travelling.get(),
+    UnpackRows({.rows = dispatched.get(),
                 .x = {codes.get(), scales.get(), rows, d, d, rows},
                 .experts = {received_ids.get(), rows, k},
                 .weights = received_weights.get()},
