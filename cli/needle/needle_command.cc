@@ -136,13 +136,19 @@ class Needles {
     if (!options_.svg.empty()) {
       BATON_RETURN_IF_ERROR(WriteOut(options_.svg, HeatMapSvg(results_.front())));
     }
-    if (options_.report.empty()) return absl::OkStatus();
+    if (options_.report.empty()) {
+      const bool more = options_.lineup.explain && options_.json.empty();
+      if (more) std::cout << "layer by layer: with --report=FOLDER or --json=FILE\n";
+      return absl::OkStatus();
+    }
     ReportInput input{.results = results_, .memory = {}, .command = TypedCommand()};
     if (tokenizer_ && all) {
       BATON_ASSIGN_OR_RETURN(input.memory,
                              MeasureMemory(lineup, options_.grid.lengths, *tokenizer_));
     }
-    return WriteReportFolder(options_.report, input, Json());
+    BATON_RETURN_IF_ERROR(WriteReportFolder(options_.report, input, Json()));
+    if (options_.json != "-") std::cout << "report: " << options_.report << "/README.md\n";
+    return absl::OkStatus();
   }
 
   std::string Json() const { return Dump(ToJson(results_, options_.grid.seed), 1) + "\n"; }

@@ -150,6 +150,25 @@ std::string Damage(const SubjectResult& result) {
   return names.empty() ? "-" : absl::StrJoin(names, ", ");
 }
 
+// In one line, of what was explained though no needle was lost; empty if nothing was.
+std::string NothingLost(const std::vector<SubjectResult>& results) {
+  std::vector<double> overlaps;
+  std::vector<std::string> damaged;
+  for (const SubjectResult& result : results) {
+    for (const CellResult& item : result.cells) {
+      if (!item.found) return "";
+      if (item.explanation) overlaps.push_back(item.explanation->MeanOverlap());
+    }
+    if (Damage(result) != "-") damaged.push_back(Damage(result));
+  }
+  if (overlaps.empty()) return "";
+  return absl::StrFormat(
+      "no needle was lost: at least %.1f %% of a selection is what FP32 selects, %s\n",
+      100 * std::ranges::min(overlaps),
+      damaged.empty() ? "every record arrived as it was sent"
+                      : "but records arrived different: " + absl::StrJoin(damaged, ", "));
+}
+
 std::string SummaryTable(const std::vector<SubjectResult>& results) {
   const std::vector<int64_t> lengths = MakeHeatTable(results[0]).lengths;
   std::string text = "| | what was asked | found |";
@@ -217,7 +236,7 @@ std::string TerminalReport(const std::vector<SubjectResult>& results, bool colou
                       "\"", Explained(item), "\n");
     }
   }
-  return text;
+  return absl::StrCat(text, NothingLost(results));
 }
 
 bool HasHeatMap(const std::vector<SubjectResult>& results, size_t i) {

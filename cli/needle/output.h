@@ -9,7 +9,8 @@
 
 namespace baton::cli {
 
-// A heat map of each subject for the terminal, then the needles that were missed.
+// A heat map of each subject for the terminal, then the needles that were missed, or that none was
+// if that was to be explained.
 std::string TerminalReport(const std::vector<SubjectResult>& results, bool colour);
 
 // By depth and length, of one subject, as an SVG document.

@@ -27,6 +27,8 @@ class NeedleTest(unittest.TestCase):
                          f"--svg={folder}/heat.svg", f"--json={folder}/all.json")
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertIn("4 of 4 needles found", run.stdout)
+            self.assertIn("no needle was lost", run.stdout)
+            self.assertIn(f"report: {folder}/report/README.md", run.stdout)
             [subject] = json.loads(pathlib.Path(folder, "all.json").read_text())["subjects"]
             self.assertIn("</svg>", pathlib.Path(folder, "heat.svg").read_text())
             page = pathlib.Path(folder, "report/README.md").read_text()

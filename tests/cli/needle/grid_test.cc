@@ -13,6 +13,7 @@ namespace {
 using ::baton::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(GridTest, HasEveryCombinationAndSeedsOfItsOwn) {
   GridOptions options;
@@ -87,6 +88,21 @@ TEST(GridTest, ReportsShowWhatWasMissed) {
   EXPECT_THAT(HeatMapSvg(Result()), HasSubstr("prompt length (tokens)"));
   EXPECT_THAT(FoundSvg({Result(), Result()}), HasSubstr("line of the table"));
   EXPECT_EQ(OverlapSvg({Result()}), "");
+}
+
+TEST(GridTest, ThatNothingWasLostIsSaidWhereItWasToBeExplained) {
+  SubjectResult result = Result();
+  for (CellResult& item : result.cells) item.found = true;
+  EXPECT_THAT(TerminalReport({result}, false), Not(HasSubstr("no needle was lost")));
+  result.cells[0].explanation.emplace().layers = {{.layer = 2, .overlap = 0.75}};
+  result.cells[1].explanation.emplace();
+  EXPECT_THAT(TerminalReport({result}, false),
+              HasSubstr("no needle was lost: at least 75.0 % of a selection is what FP32 selects, "
+                        "every record arrived as it was sent\n"));
+  result.cells[1].explanation->damaged_streams = {"index_key: 3 of 64 records"};
+  EXPECT_THAT(TerminalReport({result}, false), HasSubstr("arrived different: index_key\n"));
+  result.cells[3].found = false;
+  EXPECT_THAT(TerminalReport({result}, false), Not(HasSubstr("no needle was lost")));
 }
 
 }  // namespace
