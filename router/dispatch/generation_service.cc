@@ -43,9 +43,10 @@ absl::Status CheckChatPrompts(const ChatInput& chat, const ServedModel& model) {
   if (model.chat_prompts) return absl::OkStatus();
   const bool max_effort = chat.thinking && chat.effort == ReasoningEffort::kMax;
   if (!HasTools(chat) && !max_effort) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(HasTools(chat) ? "tools" : "reasoning effort max",
-                                                 " cannot be used: the model's directory has no "
-                                                 "chat_prompts.json"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      HasTools(chat) ? "tools" : "reasoning effort max",
+      " cannot be used: the model's directory has no chat_prompts.json; who runs the router makes "
+      "it with `baton import-prompts MODEL/encoding/encoding_dsv4.py`"));
 }
 
 SamplingParams ToSampling(const RequestedSampling& requested, const ServedModel& model) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
 #include "router/chat/json_text.h"
@@ -102,6 +103,11 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& directory, std:
   const fs::path prompts_path = root / "chat_prompts.json";
   if (Exists(prompts_path)) {
     BATON_ASSIGN_OR_RETURN(model.chat_prompts, LoadChatPrompts(prompts_path.string()));
+  } else {
+    spdlog::warn(
+        "there is no {}: tools and reasoning effort max are refused; `baton import-prompts {}` "
+        "writes it, for the next start",
+        prompts_path.string(), (root / "encoding/encoding_dsv4.py").string());
   }
   return model;
 }

@@ -13,6 +13,7 @@ using baton::testing::IsOk;
 using baton::testing::StatusIs;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -448,7 +449,8 @@ TEST_F(GenerationTest, ToolsNeedThePromptTextsOfTheModel) {
   LeadingSystemMessage(&chat.messages).tools = {{{"name", "f"}}};
   request.input = chat;
   EXPECT_THAT(service.Start(request, sink_),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("chat_prompts.json")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("chat_prompts.json"), HasSubstr("baton import-prompts"))));
 }
 
 TEST_F(GenerationTest, AChatIsRenderedAndItsReasoningToldApart) {

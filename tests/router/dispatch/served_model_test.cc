@@ -98,6 +98,18 @@ TEST_F(ServedModelTest, DirectoriesInPlaceOfFilesAreErrorsThatNameThem) {
   }
 }
 
+TEST_F(ServedModelTest, WarnsOfMissingPromptTextsAndNamesWhatMakesThem) {
+  const auto said = [this] {
+    ::testing::internal::CaptureStdout();
+    EXPECT_THAT(Load(), IsOk());
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(said(), AllOf(HasSubstr((directory_ / "chat_prompts.json").string()),
+                            HasSubstr("baton import-prompts " + directory_.string())));
+  fs::copy(kNeedle / "chat_prompts.json", directory_ / "chat_prompts.json");
+  EXPECT_EQ(said(), "");
+}
+
 TEST_F(ServedModelTest, RefusesATokenizerThatExceedsTheModel) {
   Write("config.json", R"({"vocab_size": 100})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument));
