@@ -100,7 +100,7 @@ void ReadCommon(FieldReader& fields, CompletionRequest* request) {
   std::optional<size_t> choices;
   fields.Integer("n", 1, kMaxChoices, &choices);
   request->choices = choices.value_or(1);
-  fields.Unsupported("best_of", 1);
+  fields.Unsupported("best_of", request->choices);  // candidates that nobody would see
   fields.Unsupported("presence_penalty", 0);
   fields.Unsupported("frequency_penalty", 0);
   fields.Unsupported("repetition_penalty", 1);

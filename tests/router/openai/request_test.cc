@@ -96,6 +96,7 @@ TEST(RequestTest, FieldsThatChangeNothingAreAccepted) {
              "presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},"logprobs":false,
              "response_format":{"type":"text"},"parallel_tool_calls":true)"));
   Ok(Completion(R"("best_of":1,"echo":false,"suffix":null,"repetition_penalty":1.0)"));
+  Ok(Completion(R"("best_of":3,"n":3)"));
 }
 
 struct BadField {
@@ -165,6 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, BadChatField,
     ::testing::Values(BadField{R"("best_of":2)", "best_of"},
+                      BadField{R"("best_of":1,"n":2)", "best_of"},
                       BadField{R"("logit_bias":{"5":1})", "logit_bias"},
                       BadField{R"("presence_penalty":1)", "presence_penalty"},
                       BadField{R"("frequency_penalty":-1)", "frequency_penalty"},
