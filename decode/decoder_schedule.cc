@@ -92,6 +92,7 @@ absl::Status Decoder::Reserve(Request& request) {
   SamplingParams sampling = request.sampling;
   sampling.max_tokens -= request.completion_tokens;
   sampling.min_tokens -= std::min(sampling.min_tokens, request.completion_tokens);
+  sampling.resumed_tokens = request.completion_tokens;
   const int64_t growth = std::min<int64_t>(sampling.max_tokens, options_.growth_tokens);
   const int64_t reserve =
       std::min(static_cast<int64_t>(tokens.size()) + growth, engine_.max_sequence_tokens());

@@ -69,6 +69,16 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, const ModelConfig& 
   return absl::OkStatus();
 }
 
+absl::Status CheckLogitBias(const SamplingParams& sampling, const ModelConfig& config) {
+  for (const LogitBias& entry : sampling.logit_bias) {
+    if (entry.token >= 0 && entry.token < config.vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias has the token ", entry.token,
+                                                   ", outside the vocabulary of ",
+                                                   config.vocab_size));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Checkpoint> OpenCheckpoint(const EngineOptions& options) {
   if (options.dummy_weights) return Checkpoint::OpenDummy(options.model_dir, options.num_layers);
   if (options.num_layers > 0) {
@@ -156,7 +166,11 @@ Sequence::Sequence(std::vector<int32_t> prompt, SamplingParams sampling,
     : tokens_(std::move(prompt)),
       prompt_tokens_(static_cast<int64_t>(tokens_.size())),
       sampling_(std::move(sampling)),
-      state_(std::move(state)) {}
+      state_(std::move(state)) {
+  if (SequenceAdjustments::Wanted(sampling_)) {
+    adjustments_.emplace(sampling_, prompt_tokens_ - sampling_.resumed_tokens);
+  }
+}
 
 Sequence::~Sequence() = default;
 
@@ -215,6 +229,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,
                                   const SamplingParams& sampling) const {
   BATON_RETURN_IF_ERROR(CheckPrompt(prompt, model_config(), max_sequence_tokens()));
+  BATON_RETURN_IF_ERROR(CheckLogitBias(sampling, model_config()));
   return ValidateSamplingParams(sampling);
 }
 

@@ -85,8 +85,8 @@ class Engine {
   // max_sequence_tokens(); an engine with more pages may take it. What the prefix cache has of the
   // prompt is not computed, or not received, again: see PrefixUse and cached_tokens(). The output
   // is the same, bit for bit. A sequence that was preempted goes on as a new one: all its tokens
-  // are the prompt, max_tokens and min_tokens are less what it had generated. Its output is the
-  // same.
+  // are the prompt, max_tokens and min_tokens are less what it had generated, and resumed_tokens is
+  // that. Its output is the same.
   absl::StatusOr<std::unique_ptr<Sequence>> NewSequence(std::vector<int32_t> prompt,
                                                         const SamplingParams& sampling,
                                                         int64_t reserve_tokens,

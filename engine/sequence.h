@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "common/cache_layout.h"
 #include "engine/sampler/sampling_params.h"
+#include "engine/sampler/sequence_adjustments.h"
 
 // One sequence being computed on this worker. Engine thread only, except records(), whose Gather
 // and Scatter follow the rules of common/cache_layout.h.
@@ -53,6 +55,7 @@ class Sequence {
   int64_t cached_tokens_ = 0;
   int64_t state_tokens_ = 0;
   const SamplingParams sampling_;
+  std::optional<SequenceAdjustments> adjustments_;  // if sampling_ asks for any
   const std::unique_ptr<State> state_;
 };
 

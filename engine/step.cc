@@ -32,6 +32,7 @@ class Engine::StepRun {
     int64_t drafts_wanted = 0;
     std::vector<BFloat16> streams;      // input of the next MTP call
     std::vector<RowSampling> sampling;  // of the rows whose token is wanted
+    std::vector<std::vector<kernels::LogitAdjustment>> adjustments;  // of those that have any
 
     // Of a prompt only those rows get MTP rows that its first generated token attends, or that of a
     // sequence which begins at the next boundary: the window before it. The first of them among
@@ -57,7 +58,8 @@ class Engine::StepRun {
     return static_cast<size_t>(engine_.geometry().streams) *
            static_cast<size_t>(engine_.geometry().hidden_size);
   }
-  // Rows behind `position` - 1, each for the token at the position after it.
+  // Rows behind `position` - 1, each for the token at the position after it. Drafts before that
+  // position count as generated: where a row's token is taken, all of them were accepted.
   static std::span<const RowSampling> SampleFrom(Work& work, int64_t position, size_t rows);
 
   Impl& engine_;
@@ -97,6 +99,7 @@ Engine::StepRun::Work Engine::StepRun::Plan(const StepItem& item) const {
   BATON_CHECK(end + work.drafts_wanted <= sequence.reserved_tokens())
       << end + work.drafts_wanted << " positions, " << sequence.reserved_tokens() << " reserved";
   work.samples = end == work.known;
+  if (work.samples && sequence.adjustments_) sequence.adjustments_->Follow(sequence.tokens_);
   work.computes.assign(sequence.tokens_.begin() + work.start, sequence.tokens_.begin() + end);
   return work;
 }
@@ -130,10 +133,16 @@ MtpChunk Engine::StepRun::NextDraftChunk(Work& work) const {
 
 std::span<const RowSampling> Engine::StepRun::SampleFrom(Work& work, int64_t position,
                                                          size_t rows) {
+  std::optional<SequenceAdjustments>& adjustments = work.sequence->adjustments_;
   work.sampling.clear();
-  for (size_t row = 0; row < rows; ++row) {
-    work.sampling.push_back(
-        work.limits.SamplingAt(position + static_cast<int64_t>(row), work.sequence->sampling_));
+  work.adjustments.clear();
+  for (const int64_t end = position + static_cast<int64_t>(rows); position < end; ++position) {
+    RowSampling& row =
+        work.sampling.emplace_back(work.limits.SamplingAt(position, work.sequence->sampling_));
+    const int64_t drafts_before = position - work.known;
+    if (!adjustments || drafts_before < 0) continue;  // nobody asks for a token that is known
+    row.adjustments = work.adjustments.emplace_back(
+        adjustments->After(work.drafts().first(static_cast<size_t>(drafts_before))));
   }
   return work.sampling;
 }

@@ -376,7 +376,7 @@ void CudaModel::RunHeads(const HeadWeights& head, const Pass& pass, const PassCo
 }
 
 void CudaModel::AppendRows(int64_t rows, Result& result) {
-  const MatrixView<const float> logits = scratch_.logits.Rows(0, rows);
+  const MatrixView<float> logits = scratch_.logits.Rows(0, rows);
   if (result.sampling.empty()) return result.logits.Append(logits, stream_.get());
   const auto sampling =
       std::span<const RowSampling>(result.sampling)

@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "engine/sampler/logprobs.h"
+#include "kernels/cuda/logit_adjustments.h"
 #include "kernels/cuda/logprobs.h"
 #include "kernels/cuda/sampler.h"
 #include "kernels/runtime/stream.h"
@@ -11,11 +12,52 @@
 namespace baton::engine::cuda {
 namespace {
 
+using kernels::LogitAdjustment;
 using kernels::cuda::SampleRow;
 
 // Ids that would end the sequence too early, at most so many a row.
 constexpr int64_t kMaxBanned = static_cast<int64_t>(kMaxStopTokenIds) + 1;
+// Of one launch, at least those of a row: no token has two.
+constexpr int64_t kMaxAdjustments = kernels::cuda::kMaxSampleVocabulary;
 constexpr int64_t kMaxLogprobsBytes = (1 + kMaxTopLogprobs) * int64_t{sizeof(TokenLogprob)};
+
+// What is uploaded, one after the other; `banned` has no end of its own.
+struct Upload {
+  SampleRow* rows;
+  LogitAdjustment* adjustments;
+  int32_t* out_row;
+  int32_t* banned;
+
+  Upload(std::byte* begin, int64_t row_count, int64_t adjustment_count)
+      : rows(reinterpret_cast<SampleRow*>(begin)),
+        adjustments(reinterpret_cast<LogitAdjustment*>(rows + row_count)),
+        out_row(reinterpret_cast<int32_t*>(adjustments + adjustment_count)),
+        banned(out_row + row_count) {}
+};
+
+// At the beginning, with room for their adjustments.
+int64_t RowsThatFit(std::span<const RowSampling> sampling) {
+  int64_t adjustments = 0;
+  const auto end = std::find_if(sampling.begin(), sampling.end(), [&](const RowSampling& row) {
+    adjustments += std::ssize(row.adjustments);
+    return adjustments > kMaxAdjustments;
+  });
+  return end - sampling.begin();
+}
+
+int64_t CountAdjustments(std::span<const RowSampling> sampling) {
+  int64_t count = 0;
+  for (const RowSampling& row : sampling) count += std::ssize(row.adjustments);
+  return count;
+}
+
+LogitAdjustment* AppendAdjustments(const RowSampling& sampling, int64_t row, LogitAdjustment* end) {
+  for (LogitAdjustment adjustment : sampling.adjustments) {
+    adjustment.row = static_cast<int32_t>(row);
+    *end++ = adjustment;
+  }
+  return end;
+}
 
 int32_t* AppendBanned(const RowSampling& sampling, int32_t* end) {
   const SamplingParams& params = *sampling.params;
@@ -54,51 +96,68 @@ std::vector<TokenLogprobs> SampledRows::LogprobsOf(std::span<const RowSampling> 
 
 int64_t DeviceSampler::Bytes(int64_t max_rows) {
   return max_rows * (kMaxLogprobsBytes + int64_t{sizeof(SampleRow)} +
-                     (2 + kMaxBanned) * int64_t{sizeof(int32_t)});
+                     (2 + kMaxBanned) * int64_t{sizeof(int32_t)}) +
+         kMaxAdjustments * int64_t{sizeof(LogitAdjustment) + sizeof(float)};
 }
 
-void DeviceSampler::Sample(kernels::MatrixView<const float> logits,
-                           std::span<const RowSampling> sampling, SampledRows& result,
-                           CUstream_st* stream) {
+void DeviceSampler::Sample(kernels::MatrixView<float> logits, std::span<const RowSampling> sampling,
+                           SampledRows& result, CUstream_st* stream) {
   BATON_CHECK(std::ssize(sampling) == logits.rows && Bytes(logits.rows) <= device_.size())
       << sampling.size() << " of " << logits.rows << " rows";
+  for (int64_t done = 0; done < logits.rows;) {
+    const std::span<const RowSampling> rest = sampling.subspan(done);
+    const int64_t rows = RowsThatFit(rest);
+    BATON_CHECK(rows > 0) << rest.front().adjustments.size() << " adjustments of a row";
+    SampleGroup(logits.Rows(done, rows), rest.first(rows), result, stream);
+    done += rows;
+  }
+}
+
+void DeviceSampler::SampleGroup(kernels::MatrixView<float> logits,
+                                std::span<const RowSampling> sampling, SampledRows& result,
+                                CUstream_st* stream) {
+  const int64_t adjustments = CountAdjustments(sampling);
   copied_.Synchronize();
-  auto* const rows = staging_.As<SampleRow>();
-  auto* const out_row = reinterpret_cast<int32_t*>(rows + logits.rows);
-  int32_t* const banned = out_row + logits.rows;
-  int32_t* end = banned;
+  const Upload host(staging_.data(), logits.rows, adjustments);
+  LogitAdjustment* adjustments_end = host.adjustments;
+  int32_t* end = host.banned;
   int32_t asking = 0;
   for (int64_t i = 0; i < logits.rows; ++i) {
     const SamplingParams& params = *sampling[i].params;
-    rows[i] = {.temperature = params.temperature,
-               .top_p = params.top_p,
-               .min_p = params.min_p,
-               .top_k = params.top_k,
-               .seed = params.seed,
-               .position = sampling[i].point.position,
-               .banned_begin = static_cast<int32_t>(end - banned)};
+    host.rows[i] = {.temperature = params.temperature,
+                    .top_p = params.top_p,
+                    .min_p = params.min_p,
+                    .top_k = params.top_k,
+                    .seed = params.seed,
+                    .position = sampling[i].point.position,
+                    .banned_begin = static_cast<int32_t>(end - host.banned)};
     end = AppendBanned(sampling[i], end);
-    rows[i].banned_count = static_cast<int32_t>(end - banned) - rows[i].banned_begin;
-    out_row[i] = sampling[i].top_logprobs ? asking++ : -1;
+    host.rows[i].banned_count = static_cast<int32_t>(end - host.banned) - host.rows[i].banned_begin;
+    host.out_row[i] = sampling[i].top_logprobs ? asking++ : -1;
+    adjustments_end = AppendAdjustments(sampling[i], i, adjustments_end);
   }
   std::byte* const uploaded = device_.data() + logits.rows * kMaxLogprobsBytes;
   kernels::CopyAsync(uploaded, staging_.data(), reinterpret_cast<std::byte*>(end) - staging_.data(),
                      stream);
   copied_.Record(stream);
-  const auto* const device_rows = reinterpret_cast<const SampleRow*>(uploaded);
-  const auto* const device_out_row = reinterpret_cast<const int32_t*>(device_rows + logits.rows);
+  const Upload device(uploaded, logits.rows, adjustments);
   const kernels::MatrixView<int32_t> sampled(
       reinterpret_cast<int32_t*>(device_.data() + device_.size()) - logits.rows, logits.rows, 1);
-  kernels::cuda::Sample({.logits = logits,
-                         .rows = device_rows,
-                         .banned = device_out_row + logits.rows,
-                         .tokens = sampled.data},
-                        stream);
+  const kernels::cuda::AdjustLogitsParams adjust{
+      .logits = logits,
+      .adjustments = device.adjustments,
+      .before = reinterpret_cast<float*>(sampled.data) - adjustments,
+      .count = adjustments};
+  kernels::cuda::AdjustLogits(adjust, stream);
+  kernels::cuda::Sample(
+      {.logits = logits, .rows = device.rows, .banned = device.banned, .tokens = sampled.data},
+      stream);
   result.tokens.Append(sampled, stream);
   if (asking == 0) return;
+  kernels::cuda::RestoreLogits(adjust, stream);
   const kernels::MatrixView<TokenLogprob> out(device_.As<TokenLogprob>(), asking, result.width);
   kernels::cuda::Logprobs(
-      {.logits = logits, .tokens = sampled.data, .out_row = device_out_row, .out = out}, stream);
+      {.logits = logits, .tokens = sampled.data, .out_row = device.out_row, .out = out}, stream);
   result.logprobs.Append(out, stream);
 }
 

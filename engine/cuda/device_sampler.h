@@ -26,7 +26,7 @@ struct SampledRows {
 };
 
 // engine/sampler/sampler.h where the logits are: four bytes a row go to the host instead of a row,
-// and log-probabilities of the rows that ask.
+// and log-probabilities of the rows that ask. Adjustments go to the device, a launch for all rows.
 class DeviceSampler {
  public:
   static int64_t Bytes(int64_t max_rows);
@@ -34,12 +34,18 @@ class DeviceSampler {
   DeviceSampler(kernels::DeviceBuffer device, kernels::PinnedBuffer staging)
       : device_(std::move(device)), staging_(std::move(staging)) {}
 
-  // `result` gains these rows: CheckSampled once its tokens have arrived.
-  void Sample(kernels::MatrixView<const float> logits, std::span<const RowSampling> sampling,
+  // `result` gains these rows: CheckSampled once its tokens have arrived. Leaves adjusted logits
+  // behind.
+  void Sample(kernels::MatrixView<float> logits, std::span<const RowSampling> sampling,
               SampledRows& result, CUstream_st* stream);
 
  private:
-  kernels::DeviceBuffer device_;  // log-probabilities, then what is uploaded, then tokens
+  // As many rows as have room for their adjustments.
+  void SampleGroup(kernels::MatrixView<float> logits, std::span<const RowSampling> sampling,
+                   SampledRows& result, CUstream_st* stream);
+
+  // Log-probabilities, then what is uploaded, then logits as they were, then tokens.
+  kernels::DeviceBuffer device_;
   kernels::PinnedBuffer staging_;
   kernels::Event copied_;
 };

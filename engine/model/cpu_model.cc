@@ -56,7 +56,7 @@ struct Output {
     for (size_t row = 0; row * width < logits.size(); ++row) {
       const RowSampling& how = sampling[tokens.size()];
       const std::span<const float> values = std::span(logits).subspan(row * width, width);
-      tokens.push_back(sampler.Sample(values, *how.params, how.point));
+      tokens.push_back(sampler.Sample(values, how));
       if (!how.top_logprobs) continue;
       std::vector<TokenLogprob> places(1 + static_cast<size_t>(*how.top_logprobs));
       kernels::Logprobs(values, tokens.back(), places);

@@ -29,9 +29,15 @@ bool Sampler::Better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-int32_t Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
-                        const SamplePoint& point) {
+int32_t Sampler::Sample(std::span<const float> logits, const RowSampling& how) {
+  if (!how.adjustments.empty()) {
+    adjusted_.assign(logits.begin(), logits.end());
+    kernels::AdjustLogits(how.adjustments, {adjusted_.data(), 1, std::ssize(adjusted_)});
+    logits = adjusted_;
+  }
   CheckLogits(logits);
+  const SamplingParams& params = *how.params;
+  const SamplePoint& point = how.point;
   const bool may_end = point.generated >= params.min_tokens;
   if (may_end && params.temperature == 0) {  // the hot path copies nothing
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());

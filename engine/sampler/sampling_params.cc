@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/token_logprobs.h"
@@ -22,6 +23,27 @@ absl::Status ValidateSamplingParams(const SamplingParams& params) {
   if (params.top_k < 0) return refuse("top_k is ", params.top_k, ", must be >= 0 (0 = off)");
   if (!(params.min_p >= 0 && params.min_p <= 1)) {
     return refuse("min_p is ", params.min_p, ", must be in [0, 1]");
+  }
+  for (const auto& [field, value] : {std::pair("presence_penalty", params.presence_penalty),
+                                     std::pair("frequency_penalty", params.frequency_penalty)}) {
+    if (!(value >= -kMaxPenalty && value <= kMaxPenalty)) {
+      return refuse(field, " is ", value, ", must be in [", -kMaxPenalty, ", ", kMaxPenalty, "]");
+    }
+  }
+  if (!(params.repetition_penalty >= kMinRepetitionPenalty &&
+        params.repetition_penalty <= kMaxRepetitionPenalty)) {
+    return refuse("repetition_penalty is ", params.repetition_penalty, ", must be in [",
+                  kMinRepetitionPenalty, ", ", kMaxRepetitionPenalty, "]");
+  }
+  if (params.logit_bias.size() > kMaxLogitBiases) {
+    return refuse("logit_bias is a list of ", params.logit_bias.size(), ", at most ",
+                  kMaxLogitBiases, " are allowed");
+  }
+  for (const LogitBias& entry : params.logit_bias) {
+    if (!(entry.bias >= -kMaxLogitBias && entry.bias <= kMaxLogitBias)) {
+      return refuse("logit_bias of token ", entry.token, " is ", entry.bias, ", must be in [",
+                    -kMaxLogitBias, ", ", kMaxLogitBias, "]");
+    }
   }
   if (params.max_tokens < 1) return refuse("max_tokens is 0, must be at least 1");
   if (params.min_tokens > params.max_tokens) {

@@ -11,8 +11,6 @@ namespace baton::kernels::cuda {
 
 namespace {
 
-constexpr int64_t kMaxVocabulary = int64_t{1} << 17;
-
 // Philox4x32-10, of which engine/sampler/philox.h tells more; uniform in [0, 1).
 __device__ double UniformAt(uint64_t seed, uint64_t position) {
   uint32_t counter[4] = {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0,
@@ -167,7 +165,8 @@ class RowSampler {
     if (kByWeight) each = FixedWeight(prefix);
     const uint64_t ties = each == 0 ? count_ : (wanted + each - 1) / each;
     kept_ = {prefix,
-             TieNumber(prefix, static_cast<int>(ties > kMaxVocabulary ? kMaxVocabulary : ties))};
+             TieNumber(prefix, static_cast<int>(ties > kMaxSampleVocabulary ? kMaxSampleVocabulary
+                                                                            : ties))};
   }
 
   // The id of the ties-th of those in play that have this logit; the largest id if there are fewer.
@@ -287,7 +286,7 @@ __global__ void __launch_bounds__(kSampleThreads)
 }  // namespace
 
 void Sample(const SampleParams& params, CUstream_st* stream) {
-  BATON_CHECK(params.logits.cols > 0 && params.logits.cols <= kMaxVocabulary)
+  BATON_CHECK(params.logits.cols > 0 && params.logits.cols <= kMaxSampleVocabulary)
       << "a vocabulary of " << params.logits.cols;
   if (params.logits.rows == 0) return;
   SampleRows<<<static_cast<unsigned>(params.logits.rows), kSampleThreads, 0, stream>>>(params);
@@ -295,7 +294,7 @@ void Sample(const SampleParams& params, CUstream_st* stream) {
 }
 
 void Argmax(MatrixView<const float> logits, int32_t* tokens, CUstream_st* stream) {
-  BATON_CHECK(logits.cols > 0 && logits.cols <= kMaxVocabulary)
+  BATON_CHECK(logits.cols > 0 && logits.cols <= kMaxSampleVocabulary)
       << "a vocabulary of " << logits.cols;
   if (logits.rows == 0) return;
   ArgmaxRows<<<static_cast<unsigned>(logits.rows), kSampleThreads, 0, stream>>>(logits, tokens);

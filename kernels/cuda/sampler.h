@@ -28,8 +28,10 @@ struct SampleRow {
   int32_t banned_count = 0;
 };
 
+inline constexpr int64_t kMaxSampleVocabulary = int64_t{1} << 17;
+
 struct SampleParams {
-  MatrixView<const float> logits;   // [rows, vocabulary], at most 2^17 columns
+  MatrixView<const float> logits;   // [rows, vocabulary], at most kMaxSampleVocabulary columns
   const SampleRow* rows = nullptr;  // [rows]
   const int32_t* banned = nullptr;
   const int32_t* row_of = nullptr;  // [rows] optional: where negative (padding) nothing is done

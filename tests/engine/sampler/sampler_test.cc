@@ -73,6 +73,25 @@ TEST(SamplerTest, GreedyTakesTheHighestLogitAndOfEqualOnesTheLowestId) {
   EXPECT_EQ(SampleAt({-kInfinity, -3.0f, -kInfinity}, greedy, 0), 1);
 }
 
+TEST(SamplerTest, AdjustmentsComeBeforeEverythingElse) {
+  const std::vector<float> logits = {3, 2, 1, 0};
+  const std::vector<kernels::LogitAdjustment> adjustments = {{.token = 0, .repetition = 3},
+                                                             {.token = 3, .add = 1.5f}};  // 1, 1.5
+  const auto support = [&](const SamplingParams& params) {
+    Sampler sampler;
+    std::set<int32_t> seen;
+    for (int position = 0; position < 200; ++position) {
+      seen.insert(sampler.Sample(
+          logits, {.params = &params, .point = At(position), .adjustments = adjustments}));
+    }
+    return seen;
+  };
+  EXPECT_THAT(support({.temperature = 0}), ElementsAre(1));
+  EXPECT_THAT(support({.temperature = 100, .top_k = 2}), ElementsAre(1, 3));
+  // 1 and 2 may not come.
+  EXPECT_THAT(support({.temperature = 0, .min_tokens = 1, .stop_token_ids = {2}}), ElementsAre(3));
+}
+
 TEST(SamplerTest, DependsOnSeedAndPositionAloneNotOnWhatWasSampledBefore) {
   const std::vector<float> logits(50, 0.0f);
   SamplingParams params{.seed = 7};

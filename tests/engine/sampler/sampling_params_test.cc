@@ -17,6 +17,10 @@ using ::testing::HasSubstr;
 TEST(SamplingParamsTest, AcceptsDefaultsAndTheEndsOfEveryRange) {
   EXPECT_THAT(ValidateSamplingParams({}), IsOk());
   EXPECT_THAT(ValidateSamplingParams({.temperature = 0, .top_p = 1e-30f, .min_p = 1}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.presence_penalty = 2, .frequency_penalty = -2}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.repetition_penalty = kMinRepetitionPenalty}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.repetition_penalty = kMaxRepetitionPenalty}), IsOk());
+  EXPECT_THAT(ValidateSamplingParams({.logit_bias = {{.token = 5, .bias = -100}}}), IsOk());
   EXPECT_THAT(ValidateSamplingParams({.max_tokens = 5, .min_tokens = 5}), IsOk());
   EXPECT_THAT(ValidateSamplingParams({.stop_token_ids = std::vector<int32_t>(kMaxStopTokenIds, 7)}),
               IsOk());
@@ -42,6 +46,14 @@ TEST(SamplingParamsTest, NamesTheFieldThatIsOutOfRange) {
       {{.min_p = -0.1f}, "min_p"},
       {{.min_p = 1.5f}, "min_p"},
       {{.min_p = nan}, "min_p"},
+      {{.presence_penalty = 2.1f}, "presence_penalty"},
+      {{.frequency_penalty = -2.1f}, "frequency_penalty"},
+      {{.frequency_penalty = nan}, "frequency_penalty"},
+      {{.repetition_penalty = 0}, "repetition_penalty"},
+      {{.repetition_penalty = infinity}, "repetition_penalty"},
+      {{.logit_bias = {{.token = 5, .bias = 100.5f}}}, "logit_bias of token 5"},
+      {{.logit_bias = {{.token = 5, .bias = nan}}}, "logit_bias of token 5"},
+      {{.logit_bias = std::vector<LogitBias>(kMaxLogitBiases + 1)}, "logit_bias"},
       {{.max_tokens = 0}, "max_tokens"},
       {{.max_tokens = 2, .min_tokens = 3}, "min_tokens"},
       {{.stop_token_ids = std::vector<int32_t>(kMaxStopTokenIds + 1, 7)}, "stop_token_ids"},
