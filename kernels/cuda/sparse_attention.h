@@ -34,7 +34,7 @@ struct SparseAttentionParams {
   const int32_t* selected = nullptr;  // [batch.rows, k], -1 from the end of a row's selection on
   int k = 0;
 
-  BFloat16* out = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes
+  BFloat16* out = nullptr;   // [batch.rows, heads * 512], aligned to 16 bytes; may be q
   float* scratch = nullptr;  // SparseAttentionScratchBytes, aligned to 16 bytes
 };
 

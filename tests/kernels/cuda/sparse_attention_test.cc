@@ -134,6 +134,15 @@ struct Case {
     return out;
   }
 
+  // The same where the results take the place of the queries.
+  std::vector<BFloat16> RunInPlace(Variant variant, bool fixed_parts) {
+    std::vector<BFloat16> result =
+        Launch(variant, batch.view(), 0, sequences, fixed_parts, /*in_place=*/true);
+    int64_t real = 0;
+    for (const Sequence& s : sequences) real += s.rows;
+    result.resize(real * heads * kDim);
+    return result;
+  }
   // The device's result for all rows that are not padded; padded ones must stay untouched.
   std::vector<BFloat16> Run(Variant variant, bool fixed_parts = false) {
     std::vector<BFloat16> result = Launch(variant, batch.view(), 0, sequences, fixed_parts);
@@ -154,7 +163,8 @@ struct Case {
 
  private:
   std::vector<BFloat16> Launch(Variant variant, const BatchView& view, int64_t first_row,
-                               const std::vector<Sequence>& members, bool fixed_parts) {
+                               const std::vector<Sequence>& members, bool fixed_parts,
+                               bool in_place = false) {
     const int64_t width = int64_t{heads} * kDim;
     DeviceArray<BFloat16> device_q(q);
     DeviceArray<BFloat16> device_chunk(chunk);
@@ -181,11 +191,11 @@ struct Case {
     params.max_entries = static_cast<int>(layer.k > 0 ? std::min<int64_t>(layer.k, most) : most);
     params.selected = layer.k > 0 ? device_selected.get() + first_row * layer.k : nullptr;
     params.k = layer.k;
-    params.out = out.get();
+    params.out = in_place ? device_q.get() : out.get();
     DeviceArray<std::byte> scratch(SparseAttentionScratchBytes(params));
     params.scratch = reinterpret_cast<float*>(scratch.get());
     variant(params, TestStream().get());
-    return out.Download();
+    return in_place ? device_q.Download() : out.Download();
   }
 
  public:
@@ -233,6 +243,23 @@ TEST_P(SparseAttentionTest, SelectedEntries) {
     ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .format = format, .k = 512}, kFewRows, 2, 6);
     ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .format = format, .k = 200}, kManyRows, 1, 7);
     ExpectLikeCpu(GetParam(), 64, {.ratio = 4, .format = format, .k = 2048}, {{9000, 1}}, 0, 8);
+  }
+}
+
+// Rows of one part and of several, more than one piece of work a block, two blocks a row.
+TEST_P(SparseAttentionTest, ResultsMayTakeThePlaceOfTheQueries) {
+  for (const int heads : {8, 64, 128}) {
+    for (const auto& [layer, sequences] :
+         {std::pair{Layer{}, kManyRows}, std::pair{Layer{.ratio = 128}, kFewRows},
+          std::pair{Layer{.ratio = 4, .k = 512}, kManyRows},
+          std::pair{Layer{.ratio = 4, .k = 512}, kFewRows}}) {
+      Case c(heads, layer, sequences, 1, 12);
+      for (const bool fixed_parts : {false, true}) {
+        const std::vector<BFloat16> apart = c.Run(GetParam(), fixed_parts);
+        EXPECT_EQ(CountDifferent(c.RunInPlace(GetParam(), fixed_parts), apart), 0)
+            << heads << " heads, ratio " << layer.ratio << ", fixed parts " << fixed_parts;
+      }
+    }
   }
 }
 
