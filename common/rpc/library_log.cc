@@ -1,11 +1,11 @@
 #include "common/rpc/library_log.h"
 
-#include <atomic>
 #include <chrono>
 #include <mutex>
 
 #include "absl/strings/match.h"
 #include "common/log.h"
+#include "common/log_limit.h"
 #include "grpc/support/log.h"
 
 namespace baton::rpc {
@@ -14,17 +14,11 @@ namespace {
 // Somebody whose certificate is refused tries again and again.
 constexpr std::chrono::seconds kBetweenWarnings{10};
 
-bool IsWarningDue() {
-  static std::atomic<std::chrono::steady_clock::duration> next{};
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  auto due = next.load();
-  return now >= due && next.compare_exchange_strong(due, now + kBetweenWarnings);
-}
-
 // What only the library knows: the status of a call does not say it where the other end refused.
 void Log(gpr_log_func_args* args) {
+  static LogLimit limit(1, kBetweenWarnings);
   const bool of_tls = absl::EndsWith(args->file, "ssl_transport_security.cc");
-  if (of_tls && args->severity == GPR_LOG_SEVERITY_ERROR && IsWarningDue()) {
+  if (of_tls && args->severity == GPR_LOG_SEVERITY_ERROR && limit.Next()) {
     spdlog::warn("TLS: {}", args->message);
   } else {
     spdlog::debug("gRPC, {}:{}: {}", args->file, args->line, args->message);

@@ -195,7 +195,12 @@ void Generation::OnAttemptFailed(const AttemptFailure& failure) {
   prefill_lease_.Release();
   // That nobody is left to try says less than why this attempt failed.
   const bool again = decision.retry && StartAttempt().ok();
-  spdlog::warn("{}{}", what, again ? "; trying again" : "");
+  const std::optional<int64_t> held_back = environment_->failed_attempts.Next();
+  spdlog::log(held_back ? spdlog::level::warn : spdlog::level::debug, "{}{}{}", what,
+              again ? "; trying again" : "",
+              held_back.value_or(0) > 0
+                  ? absl::StrCat(" (and ", *held_back, " more, told at level debug)")
+                  : "");
   if (again) {
     environment_->metrics->CountRetry(decision.leg, decision.reason);
     return;

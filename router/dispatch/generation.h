@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/log_limit.h"
 #include "common/mutex.h"
 #include "router/dispatch/attempt_tracker.h"
 #include "router/dispatch/decode_client.h"
@@ -29,6 +31,7 @@ struct GenerationEnvironment {
   const Clock* clock = nullptr;
   int max_attempts = 2;
   std::atomic<uint64_t> tickets{0};
+  LogLimit failed_attempts{16, std::chrono::seconds(1)};  // a request may have as many choices
 };
 
 struct GenerationSpec {

@@ -1,15 +1,23 @@
 #include "router/http/exchange.h"
 
+#include <chrono>
 #include <utility>
 
 #include "boost/asio/post.hpp"
 #include "boost/asio/redirect_error.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "common/log.h"
+#include "common/log_limit.h"
 
 namespace baton::router {
 
 namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::chrono::seconds kBetweenWarnings{10};
+
+}  // namespace
 
 Exchange::Exchange(const asio::any_io_executor& strand, const asio::any_io_executor& pool,
                    int64_t max_unread_bytes)
@@ -53,8 +61,12 @@ void Exchange::Write(std::string bytes) {
       parts.bytes += bytes;
       return;
     }
-    spdlog::warn("a client reads too slowly: more than {} bytes wait for it, it is cut off",
-                 max_unread_bytes_);
+    static LogLimit limit(1, kBetweenWarnings);
+    if (const auto held_back = limit.Next()) {
+      spdlog::warn(
+          "a client reads too slowly: more than {} bytes wait for it, it is cut off ({} more)",
+          max_unread_bytes_, *held_back);
+    }
     parts = {};
     parts.overrun = true;
     // Not here: the generation that writes must not be called back.
