@@ -8,6 +8,7 @@
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
+#include "router/dispatch/client_request_id.h"
 
 namespace baton::router {
 namespace {
@@ -187,6 +188,13 @@ class CallEnd {
     MutexLock lock(mutex_);
     return ended_;
   }
+// The first of that name; empty if there is none.
+std::string_view MetadataOf(const grpc::CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
   void OnCallEnded() {
     std::shared_ptr<Generation> generation;
     {
@@ -226,11 +234,7 @@ InferenceService::~InferenceService() {
 
 absl::Status InferenceService::CheckKey(const grpc::CallbackServerContext& context) const {
   if (keys_ == nullptr) return absl::OkStatus();
-  const auto found = context.client_metadata().find("authorization");
-  if (found != context.client_metadata().end() &&
-      keys_->Accepts({found->second.data(), found->second.size()})) {
-    return absl::OkStatus();
-  }
+  if (keys_->Accepts(MetadataOf(context, "authorization"))) return absl::OkStatus();
   return absl::UnauthenticatedError("the authorization metadata holds no valid key");
 }
 
@@ -265,6 +269,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     }
   };
   if (!waiting_.TryPush(std::move(start))) {
+  request->client_id = ClientRequestId(MetadataOf(*context, "x-request-id"));
+  context->AddInitialMetadata(
+      "x-request-id", request->client_id.empty() ? request->id.ToString() : request->client_id);
     refuse(absl::ResourceExhaustedError("too many requests wait to be tokenized"));
   }
   return writer->reactor();

@@ -10,6 +10,16 @@
 #include "router/dispatch/client_status.h"
 
 namespace baton::router {
+namespace {
+
+// As logs have it: by the id that workers know, and the client's own.
+std::string NameOf(const GenerationSpec& spec) {
+  const std::string id = absl::StrCat("request ", spec.id.ToString());
+  return spec.client_id.empty() ? id : absl::StrCat(id, " (X-Request-Id ", spec.client_id, ")");
+}
+
+}  // namespace
+
 Generation::Generation(GenerationEnvironment* environment, GenerationSpec spec,
                        std::shared_ptr<GenerationSink> sink, std::function<void()> on_end)
     : environment_(environment),
@@ -89,9 +99,8 @@ absl::Status Generation::StartAttempt() {
     prefill_lease_ = WorkLease(route->prefill.front()->open, prompt_tokens);
   }
   DecodeAttempt attempt = MakeAttempt(*route);
-  spdlog::debug("request {} attempt {}: decode {}, {} prefill workers to choose from",
-                spec_.id.ToString(), attempt.id.attempt, route->decode->target,
-                route->prefill.size());
+  spdlog::debug("{} attempt {}: decode {}, {} prefill workers to choose from", NameOf(spec_),
+                attempt.id.attempt, route->decode->target, route->prefill.size());
   environment_->metrics->route_decisions.Increment();
   attempt_started_ = started;
   call_ =
@@ -188,7 +197,7 @@ void Generation::OnAttemptFailed(const AttemptFailure& failure) {
     environment_->registry->OnRequestFailed(decision.culprit, environment_->clock->Now());
   }
   const std::string what = absl::StrCat(
-      "request ", spec_.id.ToString(), " attempt ", tracker_.attempts(), " failed on ",
+      NameOf(spec_), " attempt ", tracker_.attempts(), " failed on ",
       decision.culprit.address.empty() ? decode_worker_.address : decision.culprit.address, ": ",
       failure.status.ToString(absl::StatusToStringMode::kWithNoExtraData));
   decode_lease_.Release();

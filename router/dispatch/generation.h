@@ -36,6 +36,7 @@ struct GenerationEnvironment {
 
 struct GenerationSpec {
   RequestId id;
+  std::string client_id = {};  // for logs; its other choices have it, too
   Endpoint endpoint = Endpoint::kOther;
   std::shared_ptr<const std::vector<int32_t>> prompt_tokens;
   SamplingParams sampling;             // with seed; max_tokens is filled in for each attempt

@@ -167,6 +167,7 @@ absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationReque
 }
 
 // [PD-1] router: admit, render the chat, tokenize
+  spec.client_id = request.client_id;
 absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::TryPrepare(
     const GenerationRequest& request, std::vector<std::shared_ptr<GenerationSink>> sinks,
     std::chrono::nanoseconds timeout) {

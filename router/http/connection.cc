@@ -65,7 +65,8 @@ HttpRequest RequestOf(const http::request_header<>& head) {
   return {.method = head_only ? "GET" : std::string(View(head.method_string())),
           .path = PathOf(head.target()),
           .content_type = std::string(View(head[http::field::content_type])),
-          .authorization = std::string(View(head[http::field::authorization]))};
+          .authorization = std::string(View(head[http::field::authorization])),
+          .request_id = std::string(View(head["X-Request-Id"]))};
 }
 
 }  // namespace

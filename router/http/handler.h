@@ -18,6 +18,7 @@ struct HttpRequest {
   std::string path;               // percent-encoding as received, without the query
   std::string content_type = {};  // empty: no such header
   std::string authorization = {};
+  std::string request_id = {};  // X-Request-Id
   std::string body = {};
   BodyBudget::Share body_share = {};
 };

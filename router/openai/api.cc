@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/version.h"
 #include "nlohmann/json.hpp"
+#include "router/dispatch/client_request_id.h"
 #include "router/openai/answer.h"
 #include "router/openai/error.h"
 #include "router/openai/request.h"
@@ -131,9 +132,11 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
                          Endpoint endpoint) {
   const RequestId request_id = RequestId::Random();
   const std::string id = request_id.ToString();
+  const std::string client_id = ClientRequestId(request.request_id);
+  const std::string& header_id = client_id.empty() ? id : client_id;
   const auto respond = [&](const ApiError& error) {
     HttpResponse response = ErrorResponse(error);
-    response.headers.emplace_back("x-request-id", id);
+    response.headers.emplace_back("x-request-id", header_id);
     reply->Respond(std::move(response));
   };
   const auto refuse = [&](const ApiError& error) {
@@ -154,6 +157,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   }
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
   completion.generation.id = request_id;
+  completion.generation.client_id = client_id;
   const ServedModel& model = service_->model();
   const auto answer = std::make_shared<HttpAnswer>(
       reply,
@@ -165,7 +169,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
                      .continuous_usage = completion.continuous_usage_stats,
                      .logprobs_tokenizer =
                          completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
-      id, completion.generation.stream, completion.choices);
+      header_id, completion.generation.stream, completion.choices);
   const absl::StatusOr<std::vector<std::shared_ptr<Generation>>> generations =
       service_->Prepare(std::move(completion.generation), answer->Sinks());
   if (!generations.ok()) {

@@ -67,6 +67,26 @@ TEST_F(GrpcFrontTest, StreamsTextTokensUsageAndHowItWasServed) {
   EXPECT_NE(result.last.request_id().high(), 0u);
 }
 
+TEST_F(GrpcFrontTest, TheClientsRequestIdComesBackAsMetadata) {
+  StartReady();
+  v1::GenerateRequest request;
+  request.set_prompt("The grass");
+  const auto ask = [&](const char* id) {
+    grpc::ClientContext context;
+    if (id != nullptr) context.AddMetadata("x-request-id", id);
+    const std::unique_ptr<v1::Inference::Stub> stub = Stub();
+    const auto reader = stub->Generate(&context, request);
+    reader->WaitForInitialMetadata();
+    const auto found = context.GetServerInitialMetadata().find("x-request-id");
+    EXPECT_NE(found, context.GetServerInitialMetadata().end());
+    std::string answered(found->second.data(), found->second.size());
+    context.TryCancel();
+    return answered;
+  };
+  EXPECT_EQ(ask("its-own.1"), "its-own.1");
+  EXPECT_EQ(ask(nullptr).size(), RequestId().ToString().size()) << "the router's own";
+}
+
 TEST_F(GrpcFrontTest, RendersChatsAndTakesTokenIds) {
   StartReady();
   v1::GenerateRequest request;

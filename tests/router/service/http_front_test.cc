@@ -151,6 +151,27 @@ TEST_F(HttpFrontTest, EveryAnswerOfAGeneratingEndpointHasARequestId) {
   EXPECT_EQ(other_type.headers.count("x-request-id"), 1u);
 }
 
+TEST_F(HttpFrontTest, AClientsRequestIdStandsInTheAnswerAndInTheLog) {
+  FailFirst("", {.status = absl::UnavailableError("no")}, ".");
+  StartReady();
+  const auto ask = [&](const std::string& id) {
+    HttpClient client(router_->ports().http);
+    const std::string body = Chat("x").dump();
+    client.Send(absl::StrCat("POST ", kChatPath, " HTTP/1.1\r\nHost: x\r\nX-Request-ID: ", id,
+                             "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
+                             "\r\n\r\n", body));
+    return client.Read();
+  };
+  ::testing::internal::CaptureStdout();
+  const HttpClient::Response named = ask("its-own.1");
+  const std::string log = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(named.status, 200);
+  EXPECT_EQ(named.headers.at("x-request-id"), "its-own.1");
+  const std::string id = Json::parse(named.body).at("id").get<std::string>().substr(9);
+  EXPECT_THAT(log, HasSubstr("request " + id + " (X-Request-Id its-own.1) attempt 1 failed"));
+  EXPECT_EQ(ask("two words").headers.at("x-request-id").size(), id.size()) << "the router's own";
+}
+
 struct BadRequest {
   const char* method;
   const char* path;
