@@ -172,6 +172,13 @@ class GrpcSink final : public GenerationSink {
   const RequestId id_;
 };
 
+// The first of that name; empty if there is none.
+std::string_view MetadataOf(const grpc::CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
 // Cancels the generation once its call has ended, whichever comes first.
 class CallEnd {
  public:
@@ -188,13 +195,6 @@ class CallEnd {
     MutexLock lock(mutex_);
     return ended_;
   }
-// The first of that name; empty if there is none.
-std::string_view MetadataOf(const grpc::CallbackServerContext& context, const char* name) {
-  const auto found = context.client_metadata().find(name);
-  if (found == context.client_metadata().end()) return {};
-  return {found->second.data(), found->second.size()};
-}
-
   void OnCallEnded() {
     std::shared_ptr<Generation> generation;
     {
@@ -253,6 +253,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     refuse(request.status());
     return writer->reactor();
   }
+  request->client_id = ClientRequestId(MetadataOf(*context, "x-request-id"));
+  context->AddInitialMetadata(
+      "x-request-id", request->client_id.empty() ? request->id.ToString() : request->client_id);
   const Clock::TimePoint arrival = Clock::Real().Now();
   const std::chrono::nanoseconds timeout =
       rpc::RemainingTime(*context).value_or(std::chrono::nanoseconds::max());
@@ -269,9 +272,6 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     }
   };
   if (!waiting_.TryPush(std::move(start))) {
-  request->client_id = ClientRequestId(MetadataOf(*context, "x-request-id"));
-  context->AddInitialMetadata(
-      "x-request-id", request->client_id.empty() ? request->id.ToString() : request->client_id);
     refuse(absl::ResourceExhaustedError("too many requests wait to be tokenized"));
   }
   return writer->reactor();

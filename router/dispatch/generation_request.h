@@ -50,11 +50,11 @@ struct RequestedSampling {
 
 struct GenerationRequest {
   RequestId id;
+  std::string client_id = {};  // as ClientRequestId has it
   Endpoint endpoint = Endpoint::kOther;
   std::string model;  // empty: the one that is served
   // Raw text (nothing in it becomes a control token), token ids, or a conversation.
   std::variant<std::string, std::vector<int32_t>, ChatInput> input;
-  std::string client_id = {};  // as ClientRequestId has it
   RequestedSampling sampling;
   std::vector<std::string> stop;  // at most kMaxStopStrings, none empty
   bool stream = false;

@@ -152,6 +152,7 @@ absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationReque
 
   GenerationSpec spec;
   spec.id = request.id;
+  spec.client_id = request.client_id;
   spec.endpoint = request.endpoint;
   spec.prompt_tokens = std::make_shared<const std::vector<int32_t>>(std::move(prompt));
   spec.sampling = ToSampling(request.sampling, *model_);
@@ -167,7 +168,6 @@ absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationReque
 }
 
 // [PD-1] router: admit, render the chat, tokenize
-  spec.client_id = request.client_id;
 absl::StatusOr<std::vector<std::shared_ptr<Generation>>> GenerationService::TryPrepare(
     const GenerationRequest& request, std::vector<std::shared_ptr<GenerationSink>> sinks,
     std::chrono::nanoseconds timeout) {
