@@ -126,10 +126,12 @@ asio::awaitable<void> Connection::Run() {
 asio::awaitable<bool> Connection::Handshake() {
   if (context_->tls == nullptr) co_return true;
   error_code error;
+  const auto begin = std::chrono::steady_clock::now();
   Arm(context_->options->header_timeout);
   auto& tls = stream_.Secure(context_->tls->Current());
   co_await tls.async_handshake(asio::ssl::stream_base::server, Into(error));
   Disarm();
+  handshake_time_ = std::chrono::steady_clock::now() - begin;
   if (!error) co_return true;
   // Who says nothing only looks whether the port is open, as probes do.
   const bool spoke = BIO_number_read(SSL_get_rbio(tls.native_handle())) > 0;
@@ -174,7 +176,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   http::request_parser<http::string_body> parser;
   parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
   parser.body_limit(static_cast<uint64_t>(options.max_body_bytes));
-  Arm(options.header_timeout);
+  Arm(options.header_timeout - std::exchange(handshake_time_, {}));
   co_await http::async_read_header(stream_, buffer_, parser, Into(error));
   const bool in_body = !error;
   Received received;

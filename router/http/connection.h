@@ -83,11 +83,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   uint64_t timer_epoch_ = 0;  // a timer that fires for an earlier Arm does nothing
   bool timed_out_ = false;
   ConnectionContext* const context_;
-  boost::beast::flat_buffer buffer_;  // received, not yet parsed
-  bool idle_ = true;                  // between two requests
-  bool head_only_ = false;            // the request is a HEAD: its answer has no body
-  bool watching_ = false;             // Watch runs
-  bool stop_watching_ = false;        // the answer is complete, or the client known to be gone
+  boost::beast::flat_buffer buffer_;           // received, not yet parsed
+  std::chrono::nanoseconds handshake_time_{};  // until it is taken from the first head's
+  bool idle_ = true;                           // between two requests
+  bool head_only_ = false;                     // the request is a HEAD: its answer has no body
+  bool watching_ = false;                      // Watch runs
+  bool stop_watching_ = false;  // the answer is complete, or the client known to be gone
   bool client_gone_ = false;
 };
 

@@ -32,7 +32,8 @@ struct HttpServerOptions {
 // A client that closes its side of a connection counts as gone, also while it waits for an answer.
 // Beyond a limit the answer is 408, 413, 431 or 503, and a request that may end elsewhere than it
 // seems (an unknown transfer coding, no Host) is 400, 415 or 501; then the connection is closed.
-// Under TLS the handshake has the time of a head, and plain HTTP is answered with a plain 400.
+// Under TLS the handshake takes its time from the first head's, and plain HTTP is answered with a
+// plain 400.
 // Thread-safe.
 class HttpServer {
  public:

@@ -27,7 +27,7 @@ HttpClient::HttpClient(int port) {
   BATON_CHECK(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
 }
 
-HttpClient::HttpClient(int port, const std::string& ca_file) : HttpClient(port) {
+void HttpClient::StartTls(const std::string& ca_file) {
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());
   BATON_CHECK(SSL_CTX_load_verify_locations(context, ca_file.c_str(), nullptr) == 1) << ca_file;
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);

@@ -23,9 +23,10 @@ class HttpClient {
   explicit HttpClient(int port);
   // The same under TLS, and the server must be known to the CA in the file. Without a handshake
   // everything fails; refused() says why.
-  HttpClient(int port, const std::string& ca_file);
+  HttpClient(int port, const std::string& ca_file) : HttpClient(port) { StartTls(ca_file); }
   ~HttpClient();
 
+  void StartTls(const std::string& ca_file);
   void Send(absl::string_view bytes);
   // A request with Content-Length and Host; the body's type is application/json.
   void SendRequest(absl::string_view method, absl::string_view path, absl::string_view body = "");

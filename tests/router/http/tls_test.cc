@@ -164,6 +164,17 @@ TEST_F(HttpTlsTest, AHandshakeHasTheTimeOfAHead) {
   WaitForFailures(1);
 }
 
+TEST_F(HttpTlsTest, TheTimeOfAHandshakeIsTakenFromThatOfTheFirstHead) {
+  Start({.header_timeout = 1s});
+  HttpClient client(port());
+  std::this_thread::sleep_for(700ms);
+  client.StartTls(Ca());
+  const auto begun = std::chrono::steady_clock::now();
+  client.Send("GET / HT");
+  EXPECT_EQ(client.Read().status, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 900ms);
+}
+
 TEST_F(HttpTlsTest, TooManyConnectionsAreToldSoUnderTls) {
   Start({.max_connections = 1});
   HttpClient first(port(), Ca());

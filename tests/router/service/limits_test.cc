@@ -61,6 +61,7 @@ TEST_F(LimitsTest, BodiesOfAllConnectionsTogether) {
       slow->Send(absl::StrCat("POST ", kCompletionPath,
                               " HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
                               std::string(90'000, ' ')));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     refused = Fetch(port(), "POST", kChatPath, std::string(20'000, ' '));
   }
