@@ -69,10 +69,14 @@ void AddRouter(const Endpoint& endpoint, RouterFigures& router) {
   router.generation_tokens_per_s += endpoint.RateOf("baton_generation_tokens_total");
 }
 
-WorkerFigures Worker(const std::string& address, const std::string& role,
-                     const Endpoint& endpoint) {
+const std::string& NameOf(const std::string& address, const Reading& reading) {
+  const auto found = reading.worker_at.find(address);
+  return found == reading.worker_at.end() ? address : found->second;
+}
+
+WorkerFigures Worker(const std::string& role, const Endpoint& endpoint) {
   const MetricsText& now = endpoint.now;
-  WorkerFigures worker{.metrics_address = address, .role = role};
+  WorkerFigures worker{.role = role};
   worker.running = now.Sum("baton_requests_running");
   worker.waiting = now.Sum("baton_requests_waiting");
   worker.tokens_per_s = endpoint.RateOf(role == "prefill" ? "baton_prompt_tokens_total"
@@ -118,11 +122,13 @@ FleetFigures Figures(const Reading* window, const Reading* previous, const Readi
     if (role == "router") {
       AddRouter(endpoint, fleet.router);
     } else {
-      fleet.workers.push_back(Worker(address, role, endpoint));
+      fleet.workers.push_back(Worker(role, endpoint));
+      fleet.workers.back().address = NameOf(address, now);
+      fleet.workers.back().metrics_address = address;
     }
   }
   for (const auto& [address, error] : now.errors) {
-    WorkerFigures worker{.metrics_address = address};
+    WorkerFigures worker{.address = NameOf(address, now), .metrics_address = address};
     worker.error = error;
     fleet.workers.push_back(std::move(worker));
   }

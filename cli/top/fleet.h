@@ -17,6 +17,8 @@ struct Reading {
   std::chrono::steady_clock::time_point time;
   std::map<std::string, MetricsText> by_address = {};  // of /metrics; those that answered
   std::map<std::string, std::string> errors = {};      // of those that did not
+  // By the address of its metrics, that by which routers and logs name a worker.
+  std::map<std::string, std::string> worker_at = {};
 };
 
 struct Latency {
@@ -37,7 +39,8 @@ struct RouterFigures {
 };
 
 struct WorkerFigures {
-  std::string metrics_address;
+  std::string address = {};  // as routers name it; that of its metrics if none does
+  std::string metrics_address = {};
   std::string role = {};
   double running = 0, waiting = 0;
   double tokens_per_s = 0;  // computed prompt tokens of prefill, generated ones of decode workers

@@ -49,7 +49,7 @@ std::string FleetText(const FleetFigures& fleet, bool colour) {
   add("between tokens", router.itl);
   absl::StrAppend(&text, latencies.ToString(colour), "\n");
 
-  Table workers({"role", "metrics at", "running", "waiting", "tokens/s", "pages used", "kept", "of",
+  Table workers({"role", "worker", "running", "waiting", "tokens/s", "pages used", "kept", "of",
                  "hand-off/s", "failed"});
   std::string problems;
   for (const WorkerFigures& worker : fleet.workers) {
@@ -58,8 +58,8 @@ std::string FleetText(const FleetFigures& fleet, bool colour) {
       continue;
     }
     const auto whole = [](double value) { return absl::StrFormat("%.0f", value); };
-    workers.AddRow({worker.role, worker.metrics_address, whole(worker.running),
-                    whole(worker.waiting), whole(worker.tokens_per_s), whole(worker.pages_used),
+    workers.AddRow({worker.role, worker.address, whole(worker.running), whole(worker.waiting),
+                    whole(worker.tokens_per_s), whole(worker.pages_used),
                     whole(worker.pages_prefix), whole(worker.pages_total),
                     HumanBytes(worker.handoff_bytes_per_s), whole(worker.failures)});
   }
@@ -71,10 +71,11 @@ std::string FleetJson(const FleetFigures& fleet) {
   Json workers = Json::array();
   for (const WorkerFigures& worker : fleet.workers) {
     if (!worker.error.empty()) {
-      workers.push_back({{"address", worker.metrics_address}, {"error", worker.error}});
+      workers.push_back({{"address", worker.address}, {"error", worker.error}});
       continue;
     }
-    workers.push_back({{"address", worker.metrics_address},
+    workers.push_back({{"address", worker.address},
+                       {"metrics_address", worker.metrics_address},
                        {"role", worker.role},
                        {"running", worker.running},
                        {"waiting", worker.waiting},

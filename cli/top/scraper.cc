@@ -21,6 +21,7 @@ absl::StatusOr<Reading> Scraper::Read() {
   Reading reading{.time = std::chrono::steady_clock::now()};
   for (const std::string& address : addresses_) ReadOne(address, reading);
   for (const auto& [worker, address] : Discover(reading)) {
+    reading.worker_at[address] = worker;
     if (!reading.by_address.contains(address)) ReadOne(address, reading);
     // It may be back elsewhere: asked again next time.
     if (reading.errors.contains(address)) metrics_of_.erase(worker);

@@ -20,7 +20,8 @@ void LogTransitions(const Snapshot& before, const Snapshot& after) {
     if (was == nullptr) {
       spdlog::info("{} worker {} is a member", WorkerRoleName(is.role), is.target);
     } else if (is.ready && (!was->ready || was->id.incarnation != is.id.incarnation)) {
-      spdlog::info("{} worker {} is ready, incarnation {:016x}", WorkerRoleName(is.role), is.target,
+      spdlog::info("{} worker {} is ready{}, incarnation {:016x}", WorkerRoleName(is.role),
+                   is.target, is.id.address == is.target ? "" : " and advertises " + is.id.address,
                    is.id.incarnation);
     } else if (!is.ready && was->not_ready_reason != is.not_ready_reason) {
       // Who has never answered may still be starting, which is nothing to warn of.

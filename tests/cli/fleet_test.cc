@@ -94,6 +94,7 @@ TEST(FleetTest, RatesComeFromTwoReadingsAndGaugesFromTheLast) {
   now.by_address["r"] = Metrics(Router(30, 4, 300));
   now.by_address["d"] = Metrics(Decode(250, 9000));
   now.errors["p"] = "p: connecting: refused";
+  now.worker_at["d"] = "decode:7020";
 
   const FleetFigures fleet = Figures(&before, &before, now);
   EXPECT_DOUBLE_EQ(fleet.router.requests_per_s, 12);
@@ -105,6 +106,8 @@ TEST(FleetTest, RatesComeFromTwoReadingsAndGaugesFromTheLast) {
   EXPECT_DOUBLE_EQ(fleet.router.ttft.p50, 0.05);
   ASSERT_EQ(fleet.workers.size(), 2u);
   EXPECT_EQ(fleet.workers[0].role, "decode");
+  EXPECT_EQ(fleet.workers[0].address, "decode:7020") << "as routers name it";
+  EXPECT_EQ(fleet.workers[1].address, "p") << "no router does";
   EXPECT_DOUBLE_EQ(fleet.workers[0].tokens_per_s, 100);
   EXPECT_DOUBLE_EQ(fleet.workers[0].handoff_bytes_per_s, 4000);
   EXPECT_DOUBLE_EQ(fleet.workers[0].pages_used, 30);
@@ -113,6 +116,8 @@ TEST(FleetTest, RatesComeFromTwoReadingsAndGaugesFromTheLast) {
   EXPECT_THAT(FleetText(fleet, false), HasSubstr("p: connecting: refused"));
   const auto json = nlohmann::json::parse(FleetJson(fleet));
   EXPECT_EQ(json["workers"][0]["pages_total"], 100);
+  EXPECT_EQ(json["workers"][0]["address"], "decode:7020");
+  EXPECT_EQ(json["workers"][0]["metrics_address"], "d");
   EXPECT_TRUE(json["itl"]["p50_ms"].is_null()) << "no samples";
 }
 

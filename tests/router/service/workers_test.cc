@@ -178,6 +178,22 @@ TEST_F(WorkersTest, WorkersAreFoundByName) {
               HasSubstr("baton_worker_health{role=\"router\",worker=\"127.0.0.1"));
 }
 
+TEST_F(WorkersTest, AWorkerIsNamedAsItIsListedAndWhatItAdvertisesStandsBeside) {
+  RouterConfig config = Config();
+  const std::string address = decode_[0]->address();
+  config.decode_workers = {"localhost" + address.substr(address.rfind(':'))};
+  Start(config);
+  ASSERT_TRUE(WaitForReady(3));
+  const Json health = Json::parse(Get("/health").body);
+  for (const Json& worker : health.at("workers")) {
+    const bool renamed = worker.at("role") == "decode";
+    EXPECT_EQ(worker.contains("advertises"), renamed);
+    if (!renamed) continue;
+    EXPECT_EQ(worker.at("address"), config.decode_workers[0]);
+    EXPECT_EQ(worker.at("advertises"), address);
+  }
+}
+
 TEST_F(WorkersTest, AnEntryThatIsNoAddressIsNamedAtTheStart) {
   RouterConfig config = Config();
   config.prefill_workers = {"prefill"};
