@@ -1,7 +1,9 @@
 #include "cli/cluster.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "boost/asio/ip/tcp.hpp"
 #include "cli/files.h"
 #include "cli/http_client.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "yaml-cpp/yaml.h"
 
@@ -102,6 +105,32 @@ std::string FreeAddress() {
   return absl::StrCat("127.0.0.1:", probe.local_endpoint().port());
 }
 
+// An error if the router could not listen where its flags say: it would find out only after all
+// workers have loaded the model.
+absl::Status CheckRouterCanListen(const std::vector<std::string>& flags) {
+  using boost::asio::ip::tcp;
+  for (const char* name : {"listen", "grpc-listen", "metrics-listen"}) {
+    if (!Has(flags, name)) continue;
+    const std::string given = ValueOf(flags, name);
+    const absl::StatusOr<HostPort> address = ParseHostPort(given);
+    BATON_RETURN_IF_ERROR(address.status()) << "the router's --" << name;
+    boost::asio::io_context context;
+    boost::system::error_code error;
+    const auto found = tcp::resolver(context).resolve(
+        address->host, absl::StrCat(address->port),
+        tcp::resolver::passive | tcp::resolver::numeric_service, error);
+    tcp::acceptor probe(context);
+    if (!error) probe.open(found->endpoint().protocol(), error);
+    if (!error) probe.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) probe.bind(found->endpoint(), error);
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("the router cannot listen on --", name, "=", given, ": ", error.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Those of a role, behind `specs`: what follows from their places is filled in.
 void AddWorkers(const ClusterOptions& options, const std::string& role, int count,
                 const std::vector<std::string>& own_flags, std::vector<ProcessSpec>& specs) {
@@ -167,6 +196,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options,
 Cluster::~Cluster() = default;
 
 absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
+  BATON_RETURN_IF_ERROR(CheckRouterCanListen(options_.router_flags));
   std::vector<ProcessSpec> specs;
   AddWorkers(options_, "prefill", options_.prefill, options_.prefill_flags, specs);
   AddWorkers(options_, "decode", options_.decode, options_.decode_flags, specs);
@@ -255,6 +285,18 @@ absl::Status Cluster::Restart(const Process& process, const std::function<bool()
     BATON_RETURN_IF_ERROR(processes_[place]->AwaitAddresses(options_.start_timeout, cancelled));
   }
   return absl::OkStatus();
+}
+
+bool Cluster::Serves() const {
+  std::map<std::pair<std::string, int>, bool> workers;  // by role and group
+  for (const std::unique_ptr<Process>& process : processes_) {
+    const ProcessSpec& spec = process->spec();
+    bool& whole = workers.try_emplace({spec.role, spec.group}, true).first->second;
+    whole = whole && process->Running();
+  }
+  std::map<std::string, bool> roles;
+  for (const auto& [worker, whole] : workers) roles[worker.first] |= whole;
+  return std::ranges::all_of(roles, [](const auto& role) { return role.second; });
 }
 
 absl::Status Cluster::Stop(const std::function<bool()>& hurry) {

@@ -37,8 +37,9 @@ struct ClusterOptions {
 class Cluster {
  public:
   // Returns when the router answers /health with 200. An error, with the end of a log, when a
-  // process does not start; then none is left. `cancelled`, asked ten times a second while it
-  // waits, may end it.
+  // process does not start; then none is left. An address that the router is to listen on and
+  // somebody else does is one before anything starts. `cancelled`, asked ten times a second while
+  // it waits, may end it.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(
       ClusterOptions options, const std::function<bool()>& cancelled = nullptr);
   // Kills what still runs.
@@ -50,6 +51,9 @@ class Cluster {
   // Starts a process that has ended again, and the other ranks of its worker, with the addresses
   // that others know them by. Pointers to these processes are void afterwards.
   absl::Status Restart(const Process& process, const std::function<bool()>& cancelled = nullptr);
+
+  // Whether the router runs, and of each role a worker with all of its ranks.
+  bool Serves() const;
 
   // Drains the router, then all workers at once; kills what still runs when stop_timeout has passed
   // since the call, or when `hurry` says so. An error names those that were killed or did not exit

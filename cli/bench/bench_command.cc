@@ -16,6 +16,7 @@
 #include "cli/bench/report.h"
 #include "cli/bench/workload.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
 #include "cli/files.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
@@ -30,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct BenchOptions {
-  std::string url = "http://localhost:8000";
+  std::string url = kDefaultUrl;
   std::string model;  // empty: what the server serves
   std::string api_key_file;
   std::string ca_file;

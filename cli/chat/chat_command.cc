@@ -12,6 +12,7 @@
 #include "cli/api_key.h"
 #include "cli/chat/line_reader.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
 #include "cli/generation.h"
 #include "cli/http_client.h"
 #include "cli/interrupt.h"
@@ -28,7 +29,7 @@ namespace {
 using Json = nlohmann::json;
 
 struct ChatOptions {
-  std::string url = "http://localhost:8000";
+  std::string url = kDefaultUrl;
   std::string model;  // empty: what the server serves
   std::string api_key_file;
   std::string ca_file;

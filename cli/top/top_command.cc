@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
 #include "cli/tls_flags.h"
@@ -25,13 +26,12 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kWindow = std::chrono::seconds(60);  // of percentiles in the live view
 
 struct TopOptions {
-  std::vector<std::string> metrics;  // empty: kDefaultRouter
+  std::vector<std::string> metrics;  // empty: kDefaultMetricsListen
   double interval_s = 1;
   bool once = false;
   bool json = false;
   rpc::ClusterTls tls;
 };
-constexpr const char* kDefaultRouter = "localhost:9000";
 
 // False when it was cut short by Ctrl-C.
 bool Sleep(std::chrono::duration<double> time) {
@@ -94,7 +94,7 @@ absl::Status Live(Scraper& scraper, const TopOptions& options) {
 
 absl::Status Run(const TopOptions& options) {
   const std::vector<std::string> addresses =
-      options.metrics.empty() ? std::vector<std::string>{kDefaultRouter} : options.metrics;
+      options.metrics.empty() ? std::vector<std::string>{kDefaultMetricsListen} : options.metrics;
   for (const std::string& address : addresses) {
     const absl::Status status = ParseHostPort(address).status();
     if (!status.ok()) return UsageError(absl::StrCat("--metrics: ", status.message()));
@@ -119,7 +119,7 @@ Command AddTop(CLI::App& app) {
   AddList(command, "--metrics", options->metrics,
           absl::StrCat("host:port of the metrics of a router, which names its workers, or of a "
                        "worker; may be repeated [default ",
-                       kDefaultRouter, "]"));
+                       kDefaultMetricsListen, "]"));
   AddClusterTls(command, options->tls);
   AddOption(command, "--interval", options->interval_s, "seconds between two looks, from 0.1")
       ->check(InRange(0.1, 3600.0));

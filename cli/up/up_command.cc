@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
 #include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/json_dump.h"
@@ -35,7 +37,7 @@ struct UpOptions {
   std::optional<int> prefill, decode, ranks;
   std::vector<std::string> devices;
   std::optional<std::string> device, kv_cache_dtype, index_cache_dtype;
-  std::optional<std::string> listen, metrics_listen;
+  std::optional<std::string> listen, grpc_listen, metrics_listen;
   rpc::ClusterTls tls;
   std::vector<std::string> worker_flags, prefill_flags, decode_flags, router_flags;
   std::string log_dir;
@@ -52,7 +54,9 @@ void Append(std::vector<std::string>& flags, const std::vector<std::string>& mor
 
 absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
   ClusterOptions cluster;
-  cluster.router_flags = {"--listen=127.0.0.1:8000", "--metrics-listen=127.0.0.1:9000"};
+  cluster.router_flags = {absl::StrCat("--listen=", kDefaultListen),
+                          absl::StrCat("--grpc-listen=", kDefaultGrpcListen),
+                          absl::StrCat("--metrics-listen=", kDefaultMetricsListen)};
   if (!up.config.empty()) {
     BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(up.config));
     BATON_RETURN_IF_ERROR(ReadClusterFile(text, up.config, cluster));
@@ -79,6 +83,7 @@ absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
     set_given("tls-server-name", up.tls.server_name);
   }
   set(cluster.router_flags, "listen", up.listen);
+  set(cluster.router_flags, "grpc-listen", up.grpc_listen);
   set(cluster.router_flags, "metrics-listen", up.metrics_listen);
   Append(cluster.worker_flags, up.worker_flags);
   Append(cluster.prefill_flags, up.prefill_flags);
@@ -93,6 +98,9 @@ absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
   if (cluster.decode < 1) return UsageError("at least one decode worker is needed");
   return cluster;
 }
+
+// What follows the end of a process.
+enum class Then { kItStartsAgain, kTheOthersGoOn, kAllStop };
 
 // Says what happens, to people or, as one JSON object a line, to programs.
 class Reporter {
@@ -121,22 +129,32 @@ class Reporter {
                     process->address("metrics"), process->spec().log_path.string()});
     }
     std::cout << table.ToString(colour_)
-              << Styled("Ready. `baton chat` asks, `baton top` watches, Ctrl-C drains and stops.",
+              << Styled(absl::StrCat(
+                            "Ready. `baton chat", Option("--url", cluster.url(), kDefaultUrl),
+                            "` asks, `baton top",
+                            Option("--metrics", cluster.processes().back()->address("metrics"),
+                                   kDefaultMetricsListen),
+                            "` watches, Ctrl-C drains and stops."),
                         Style::kGreen, colour_)
               << std::endl;
   }
 
-  void Died(const Process& process, bool restarting) const {
+  void Died(const Process& process, Then then) const {
     if (json_) {
       Emit({{"event", "died"},
             {"process", process.spec().name},
+            {"address", process.address("grpc")},
             {"how", process.HowItEnded()},
-            {"restarting", restarting},
+            {"restarting", then == Then::kItStartsAgain},
+            {"serving", then == Then::kTheOthersGoOn},
             {"log_end", process.LogEnd()}});
       return;
     }
-    std::cout << Styled(absl::StrCat(process.spec().name, " ended, ", process.HowItEnded(),
-                                     restarting ? "; starting it again" : ""),
+    const char* const what = then == Then::kItStartsAgain   ? "starting it again"
+                             : then == Then::kTheOthersGoOn ? "the others go on"
+                                                            : "all stop";
+    std::cout << Styled(absl::StrCat(process.spec().name, " (", process.address("grpc"),
+                                     ") ended, ", process.HowItEnded(), "; ", what),
                         Style::kRed, colour_)
               << "\n"
               << Styled(process.LogEnd(), Style::kDim, colour_) << std::endl;
@@ -160,23 +178,34 @@ class Reporter {
             {"metrics", process.address("metrics")},
             {"log", process.spec().log_path.string()}};
   }
+  // That another command has to be given, unless the value is the one it has anyway.
+  static std::string Option(const char* name, const std::string& value,
+                            const std::string& by_default) {
+    return value == by_default ? "" : absl::StrCat(" ", name, "=", value);
+  }
   static void Emit(const Json& event) { std::cout << Dump(event) << std::endl; }
 
   const bool json_;
   const bool colour_;
 };
 
-// Until a signal comes, or a process ends that is not to be started again.
+// Until a signal comes, or a process has ended without which nobody is served.
 absl::Status Watch(Cluster& cluster, int restarts, const Reporter& reporter) {
+  std::set<pid_t> ended;  // and not to be started again
   while (!Interrupts::Pending()) {
     for (const auto& process : cluster.processes()) {
-      if (process->Running()) continue;
-      const bool again = restarts-- > 0;
-      reporter.Died(*process, again);
-      if (!again) {
+      if (process->Running() || ended.contains(process->pid())) continue;
+      const Then then = restarts > 0       ? Then::kItStartsAgain
+                        : cluster.Serves() ? Then::kTheOthersGoOn
+                                           : Then::kAllStop;
+      reporter.Died(*process, then);
+      if (then == Then::kAllStop) {
         return absl::UnavailableError(
             absl::StrCat(process->spec().name, " ended, ", process->HowItEnded()));
       }
+      ended.insert(process->pid());
+      if (then == Then::kTheOthersGoOn) continue;
+      --restarts;
       const absl::Status restarted = cluster.Restart(*process, Interrupts::Pending);
       if (Interrupts::Pending()) return absl::OkStatus();
       BATON_RETURN_IF_ERROR(restarted);
@@ -253,10 +282,14 @@ Command AddUp(CLI::App& app) {
                       "storage of compressed KV entries: bf16 or fp8");
   command->add_option("--index-cache-dtype", options->index_cache_dtype,
                       "storage of index keys: bf16, fp8 or fp4");
-  command->add_option("--listen", options->listen,
-                      "host:port of the HTTP API; port 0 picks one [default 127.0.0.1:8000]");
-  command->add_option("--metrics-listen", options->metrics_listen,
-                      "host:port of the router's metrics [default 127.0.0.1:9000]");
+  command->add_option(
+      "--listen", options->listen,
+      absl::StrCat("host:port of the HTTP API; port 0 picks one [default ", kDefaultListen, "]"));
+  command->add_option("--grpc-listen", options->grpc_listen,
+                      absl::StrCat("host:port of the gRPC API [default ", kDefaultGrpcListen, "]"));
+  command->add_option(
+      "--metrics-listen", options->metrics_listen,
+      absl::StrCat("host:port of the router's metrics [default ", kDefaultMetricsListen, "]"));
   AddClusterTls(command, options->tls);
   AddList(command, "--worker-flag", options->worker_flags,
           "flag of every worker, such as --worker-flag=--pages=64; may be repeated");
@@ -268,7 +301,8 @@ Command AddUp(CLI::App& app) {
                    "folder for the logs; by default a temporary one, kept after a failure")
       ->type_name("FOLDER");
   AddOption(command, "--restarts", options->restarts,
-            "how many ends of processes are answered by starting them again; the next ends all")
+            "how many ends of processes are answered by starting them again; later ones stop all "
+            "once the router or the last worker of a role has ended")
       ->check(InRange(0, 1000000));
   AddOption(command, "--start-timeout", options->start_timeout_s, "in seconds")
       ->check(InRange(1, 86400));

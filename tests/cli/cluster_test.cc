@@ -81,6 +81,34 @@ TEST_F(ClusterTest, AllOfItStopsWithinOneTimeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2500));
 }
 
+TEST_F(ClusterTest, ServesAsLongAsEachRoleHasAWholeWorkerAndTheRouterRuns) {
+  options_.decode = 2;
+  options_.ranks = 2;
+  options_.stop_timeout = std::chrono::seconds(0);
+  BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster, Cluster::Start(options_));
+  const auto kill = [&](const std::string& name) {
+    for (const auto& process : cluster->processes()) {
+      if (process->spec().name == name) process->Kill();
+    }
+    return cluster->Serves();
+  };
+  EXPECT_TRUE(cluster->Serves());
+  EXPECT_TRUE(kill("decode-1"));
+  EXPECT_FALSE(kill("decode-2")) << "of each decode worker a rank is left";
+}
+
+TEST_F(ClusterTest, WhereTheRouterCannotListenNothingStarts) {
+  options_.router_flags = {
+      absl::StrCat("--metrics-listen=127.0.0.1:", listener_.local_endpoint().port())};
+  EXPECT_THAT(Cluster::Start(options_),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(options_.router_flags[0]), HasSubstr("already in use"))));
+  EXPECT_FALSE(fs::exists(folder_ / "prefill-0.log"));
+  options_.router_flags = {"--listen=here"};
+  EXPECT_THAT(Cluster::Start(options_),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--listen")));
+}
+
 // Rank 0 finds its address taken `times` times, and everybody writes down where it was to meet.
 std::string LosingRank(const fs::path& folder, int times) {
   return absl::StrCat("echo \"$@\" >> ", folder.string(),

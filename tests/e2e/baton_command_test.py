@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -15,7 +16,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATON = pathlib.Path(os.environ["BATON_BINARIES"]) / "baton"
 PATIENCE_S = 120
-ANY_PORT = ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--worker-flag=--threads=1"]
+ANY_PORT = ["--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0",
+            "--worker-flag=--threads=1"]
 QUESTION = ("The sky is blue. The secret passphrase for Oslo is ZEBRA-4492-OMEGA. Here we go.\\\n\\\n"
             "What is the secret passphrase for Oslo?\n")
 
@@ -183,6 +185,28 @@ class BatonCommand(unittest.TestCase):
             self.assertEqual(up.popen.wait(PATIENCE_S), 1)
             self.assertIn("prefill-0 ended, signal 9", up.popen.stderr.read())
             self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
+
+    def test_the_others_go_on_until_a_role_has_nobody_left(self):
+        up = Up("--model-dir=models/needle-17m", "--decode=2", *ANY_PORT)
+        self.addCleanup(up.stop)
+        os.kill(up.process("decode-1")["pid"], signal.SIGKILL)
+        died = up.next_event()
+        self.assertEqual((died["process"], died["serving"]), ("decode-1", True))
+        self.assertEqual(baton("chat", f"--url={up.ready['url']}", "--temperature=0",
+                               input=QUESTION), "ZEBRA-4492-OMEGA\n")
+        os.kill(up.process("decode-0")["pid"], signal.SIGKILL)
+        self.assertFalse(up.next_event()["serving"])
+        self.assertEqual(up.popen.wait(PATIENCE_S), 1)
+        self.assertIn("decode-0 ended, signal 9", up.popen.stderr.read())
+
+    def test_a_port_in_use_is_told_before_anything_is_loaded(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            flag = f"--grpc-listen=127.0.0.1:{taken.getsockname()[1]}"
+            shown = subprocess.run([BATON, "up", "--model-dir=/nonexistent", *ANY_PORT,
+                                    f"--router-flag={flag}"],
+                                   capture_output=True, text=True, timeout=PATIENCE_S)
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn(f"cannot listen on {flag}: Address already in use", shown.stderr)
 
     def test_nothing_outlives_a_command_that_is_killed(self):
         up = Up("--model-dir=models/needle-17m", *ANY_PORT)

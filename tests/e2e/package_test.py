@@ -22,7 +22,7 @@ class Package(unittest.TestCase):
                 tar.extractall(pathlib.Path(folder, "elsewhere"))
             package = pathlib.Path(folder, "elsewhere/baton")
             up = subprocess.Popen([package / "bin/baton", "up", "--json", "--listen=127.0.0.1:0",
-                                   "--metrics-listen=127.0.0.1:0",
+                                   "--grpc-listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0",
                                    f"--model-dir={package / 'models/needle-17m'}"],
                                   stdout=subprocess.PIPE, text=True)
             try:

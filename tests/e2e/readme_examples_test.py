@@ -21,7 +21,7 @@ def setUpModule():
     [command] = re.findall(r"^baton up .*", README, re.M)
     arguments = shlex.split(command, comments=True)
     up = subprocess.Popen([*arguments, "--json", "--listen=127.0.0.1:0",
-                           "--metrics-listen=127.0.0.1:0"], cwd=ROOT, env=ENVIRONMENT,
+                           "--grpc-listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"], cwd=ROOT, env=ENVIRONMENT,
                           stdout=subprocess.PIPE, text=True)
     unittest.addModuleCleanup(stop, up)
     processes = json.loads(up.stdout.readline())["processes"]
