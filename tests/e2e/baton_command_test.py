@@ -34,8 +34,8 @@ def baton(*arguments: object, code: int = 0, **options) -> str:
 class Up:
     """A running `baton up --json`; `ready` is its first event of that kind."""
 
-    def __init__(self, *arguments: object):
-        self.popen = subprocess.Popen([BATON, "up", "--json", *map(str, arguments)], cwd=ROOT,
+    def __init__(self, *arguments: object, cwd: object = ROOT):
+        self.popen = subprocess.Popen([BATON, "up", "--json", *map(str, arguments)], cwd=cwd,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.ready = self.next_event()
 

@@ -92,7 +92,7 @@ class ReadmeExamples(unittest.TestCase):
         self.assertIn("baton_time_to_first_token_seconds_count", metrics)
 
     def test_every_series_of_the_operating_notes_is_exported(self):
-        notes = (ROOT / "deploy/README.md").read_text()
+        notes = "".join((ROOT / page).read_text() for page in ("deploy/README.md", "deploy/TLS.md"))
         exported = "".join(run(f"curl -s {process['metrics']}/metrics") for process in processes)
         series = set(re.findall(r"`(baton_\w+)", notes))
         self.assertGreater(len(series), 10)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import socket
 import ssl
 import subprocess
@@ -138,6 +139,24 @@ class Tls(unittest.TestCase):
         ca = public.certificate.read_bytes()
         self.assertEqual(self.health(address, grpc.ssl_channel_credentials(ca)), grpc.StatusCode.OK)
         self.assertEqual(self.health(address, None), grpc.StatusCode.UNAVAILABLE)
+
+    def test_the_recipe_of_the_notes_serves(self):
+        make, ask = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "deploy/TLS.md").read_text(), re.M | re.S)
+        make, command = re.sub(r" \\\n *", " ", make).split("baton up ")
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["bash", "-ec", make], cwd=folder, check=True, capture_output=True)
+            flags = command.replace("models/", f"{ROOT}/models/").split()
+            cluster = Up(*flags, *ANY_PORT, cwd=folder)
+            self.addCleanup(cluster.stop)
+            router = cluster.process("router")
+            for written, meant in (("localhost:8000", router["http"]),
+                                   ("baton chat", f"{BATON} chat"),
+                                   ("baton top", f"{BATON} top --metrics={router['metrics']}")):
+                ask = ask.replace(written, meant)
+            shown = subprocess.run(["bash", "-ec", ask], cwd=folder, capture_output=True, text=True)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            for said in (MODEL.name, "time to first token", cluster.process("decode-0")["grpc"]):
+                self.assertIn(said, shown.stdout)
 
     def test_old_tls_is_refused(self):
         host, port = up.process("router")["http"].rsplit(":", 1)
