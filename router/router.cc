@@ -146,21 +146,24 @@ absl::Status Router::Impl::Serve() {
   poller = std::make_unique<WorkerPoller>(
       &registry, WorkerPoller::Options{.credentials = credentials.workers});
   registry.WaitFirstPolls(kFirstPollTime);
-  BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen));
+  BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen)) << "metrics-listen";
   const bool served = HasRoute(*registry.Current());
-  BATON_ASSIGN_OR_RETURN(grpc, rpc::GrpcServer::Start({.listen = config.grpc_listen,
-                                                       .services = {&inference},
-                                                       .service_names = {"baton.v1.Inference"},
-                                                       .serving = served,
-                                                       .credentials = credentials.api}));
+  auto grpc_front = rpc::GrpcServer::Start({.listen = config.grpc_listen,
+                                            .services = {&inference},
+                                            .service_names = {"baton.v1.Inference"},
+                                            .serving = served,
+                                            .credentials = credentials.api});
+  BATON_RETURN_IF_ERROR(grpc_front.status()) << "grpc-listen";
+  grpc = *std::move(grpc_front);
   // As /health: serving only if a request that came now would find workers.
   grpc_health = std::make_unique<Ticker>(kHealthPeriod, [this, was = served]() mutable {
     const bool is = HasRoute(*registry.Current());
     if (is != std::exchange(was, is)) grpc->SetServing(is);
   });
-  BATON_ASSIGN_OR_RETURN(
-      http, HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections,
-                              &router_metrics.http_tls_failures));
+  auto http_front = HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections,
+                                      &router_metrics.http_tls_failures);
+  BATON_RETURN_IF_ERROR(http_front.status()) << "listen";
+  http = *std::move(http_front);
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 using WorkersTest = RouterFixture;
 
@@ -191,6 +192,21 @@ TEST_F(WorkersTest, AWorkerIsNamedAsItIsListedAndWhatItAdvertisesStandsBeside) {
     if (!renamed) continue;
     EXPECT_EQ(worker.at("address"), config.decode_workers[0]);
     EXPECT_EQ(worker.at("advertises"), address);
+  }
+}
+
+TEST_F(WorkersTest, AnAddressInUseIsNamedWithItsFlag) {
+  Start();
+  const auto [http, grpc, metrics] = router_->ports();
+  for (const auto& [flag, port, field] :
+       {std::tuple{"listen: ", http, &RouterConfig::listen},
+        {"grpc-listen: ", grpc, &RouterConfig::grpc_listen},
+        {"metrics-listen: ", metrics, &RouterConfig::metrics_listen}}) {
+    RouterConfig config = Config();
+    config.*field = absl::StrCat("127.0.0.1:", port);
+    EXPECT_THAT(Router::Start(config),
+                baton::testing::StatusIs(absl::StatusCode::kUnavailable,
+                                         AllOf(StartsWith(flag), HasSubstr(config.*field))));
   }
 }
 
