@@ -13,7 +13,8 @@
 namespace baton::router {
 namespace {
 
-using Writer = rpc::QueuedServerWriter<v1::GenerateResponse>;
+using GenerateStream = rpc::QueuedServerBidi<v1::GenerateRequest, v1::GenerateResponse>;
+using ListModelsStream = rpc::QueuedServerBidi<v1::ListModelsRequest, v1::ListModelsResponse>;
 
 // A client that lags further behind than this many deltas is cut off.
 constexpr size_t kMaxQueuedDeltas = 1 << 16;
@@ -78,7 +79,6 @@ absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& pr
 
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
   GenerationRequest request;
-  request.id = RequestId::Random();
   request.endpoint = Endpoint::kGrpcGenerate;
   request.model = proto.model();
   request.stream = true;
@@ -131,8 +131,8 @@ v1::ServedBy ToProto(const HandoffFigures& handoff) {
 
 class GrpcSink final : public GenerationSink {
  public:
-  GrpcSink(std::shared_ptr<Writer> writer, const RequestId& id)
-      : writer_(std::move(writer)), id_(id) {}
+  GrpcSink(std::shared_ptr<GenerateStream> stream, const RequestId& id)
+      : stream_(std::move(stream)), id_(id) {}
 
   void OnDelta(GenerationDelta delta) override {
     v1::GenerateResponse response = Start();
@@ -143,7 +143,7 @@ class GrpcSink final : public GenerationSink {
       *response.add_logprobs() = rpc::LogprobsToProto(token.logprobs);
     }
     *response.mutable_usage() = ToProto(delta.usage);
-    writer_->Write(std::move(response));
+    stream_->Write(std::move(response));
   }
 
   void OnEnd(GenerationDelta, const GenerationEnd& end) override {
@@ -155,9 +155,9 @@ class GrpcSink final : public GenerationSink {
                                      : v1::FINISH_REASON_STOP);
       response.set_matched_stop(end.matched_stop);
       *response.mutable_served_by() = ToProto(end.handoff);
-      writer_->Write(std::move(response));
+      stream_->Write(std::move(response));
     }
-    writer_->Finish(end.status);
+    stream_->Finish(end.status);
   }
 
  private:
@@ -168,7 +168,7 @@ class GrpcSink final : public GenerationSink {
     return response;
   }
 
-  const std::shared_ptr<Writer> writer_;
+  const std::shared_ptr<GenerateStream> stream_;
   const RequestId id_;
 };
 
@@ -179,47 +179,122 @@ std::string_view MetadataOf(const grpc::CallbackServerContext& context, const ch
   return {found->second.data(), found->second.size()};
 }
 
-// Cancels the generation once its call has ended, whichever comes first.
-class CallEnd {
+}  // namespace
+
+// One Generate. The callbacks of its stream own it.
+class InferenceService::Call final : public std::enable_shared_from_this<Call> {
  public:
-  void Attach(std::shared_ptr<Generation> generation) {
-    bool ended;
+  Call(InferenceService* service, grpc::CallbackServerContext* context)
+      : service_(service),
+        context_(context),
+        client_id_(ClientRequestId(MetadataOf(*context, "x-request-id"))) {}
+
+  GenerateReactor* Start() {
+    auto self = shared_from_this();
+    stream_ = GenerateStream::Create(
+        kMaxQueuedDeltas,
+        {.on_message = [self](v1::GenerateRequest&& message) { self->OnMessage(message); },
+         .on_half_close =
+             [self] {
+               if (!self->asked_)
+                 self->Refuse(absl::InvalidArgumentError("the call has no message"));
+             },
+         .on_done = [self](const absl::Status&) { self->OnDone(); }});
+    context_->AddInitialMetadata("x-request-id", client_id_.empty() ? id_.ToString() : client_id_);
+    if (const absl::Status allowed = service_->CheckKey(*context_); !allowed.ok()) Refuse(allowed);
+    return stream_->reactor();
+  }
+
+ private:
+  void Refuse(const absl::Status& status) {
+    service_->service_->CountRefused(Endpoint::kGrpcGenerate, status);
+    stream_->Finish(status);
+  }
+
+  void OnMessage(const v1::GenerateRequest& message) {
+    if (std::exchange(asked_, true)) return;
+    absl::StatusOr<GenerationRequest> request = FromProto(message);
+    if (!request.ok()) {
+      Refuse(request.status());
+      return;
+    }
+    request->id = id_;
+    request->client_id = client_id_;
+    const Clock::TimePoint arrival = Clock::Real().Now();
+    const std::chrono::nanoseconds timeout =
+        rpc::RemainingTime(*context_).value_or(std::chrono::nanoseconds::max());
+    std::function<void()> begin = [self = shared_from_this(), arrival, timeout,
+                                   asked = *std::move(request)]() mutable {
+      self->Begin(std::move(asked), timeout - (Clock::Real().Now() - arrival));
+    };
+    if (!service_->waiting_.TryPush(std::move(begin))) {
+      Refuse(absl::ResourceExhaustedError("too many requests wait to be tokenized"));
+    }
+  }
+
+  // On a thread that tokenizes. The generation ends with the call, whichever comes first.
+  void Begin(GenerationRequest asked, std::chrono::nanoseconds timeout) {
     {
       MutexLock lock(mutex_);
-      ended = ended_;
-      if (!ended) generation_ = generation;
+      if (done_) return;
     }
-    if (ended) Cancel(*generation);
+    const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->service_->Start(
+        std::move(asked), std::make_shared<GrpcSink>(stream_, id_), timeout);
+    if (!generation.ok()) {
+      stream_->Finish(generation.status());
+      return;
+    }
+    {
+      MutexLock lock(mutex_);
+      if (!done_) generation_ = *generation;
+      if (!done_) return;
+    }
+    Cancel(**generation);
   }
-  bool ended() {
-    MutexLock lock(mutex_);
-    return ended_;
-  }
-  void OnCallEnded() {
+
+  void OnDone() {
     std::shared_ptr<Generation> generation;
     {
       MutexLock lock(mutex_);
-      ended_ = true;
+      done_ = true;
       generation = std::move(generation_);
     }
     if (generation != nullptr) Cancel(*generation);
   }
 
- private:
   static void Cancel(Generation& generation) {
     generation.Cancel(absl::CancelledError("the client ended the call"));
   }
 
+  InferenceService* const service_;
+  grpc::CallbackServerContext* const context_;  // until the stream is done
+  const RequestId id_ = RequestId::Random();
+  const std::string client_id_;
+  std::shared_ptr<GenerateStream> stream_;
+  bool asked_ = false;  // of gRPC's callbacks, which come one at a time
+
   Mutex mutex_;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Generation> generation_ ABSL_GUARDED_BY(mutex_);
 };
-
-}  // namespace
 
 InferenceService::InferenceService(GenerationService* service, int threads, int max_waiting,
                                    const ApiKeys* keys)
     : service_(service), keys_(keys), waiting_(static_cast<size_t>(max_waiting)) {
+  // gRPC reads the message of a call that has one before it tells of the call: up to 4 MiB of
+  // whoever shows no key. Of a call with many, which looks the same on the wire, it reads none.
+  constexpr int kGenerate = 0, kListModels = 1;  // as the service lists them
+  MarkMethodStreamed(kGenerate, nullptr);
+  MarkMethodCallback(
+      kGenerate, new grpc::internal::CallbackBidiHandler<v1::GenerateRequest, v1::GenerateResponse>(
+                     [this](grpc::CallbackServerContext* context) {
+                       return std::make_shared<Call>(this, context)->Start();
+                     }));
+  MarkMethodStreamed(kListModels, nullptr);
+  MarkMethodCallback(
+      kListModels,
+      new grpc::internal::CallbackBidiHandler<v1::ListModelsRequest, v1::ListModelsResponse>(
+          [this](grpc::CallbackServerContext* context) { return ListModels(*context); }));
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] {
       while (const std::optional<std::function<void()>> start = waiting_.Pop()) (*start)();
@@ -238,53 +313,16 @@ absl::Status InferenceService::CheckKey(const grpc::CallbackServerContext& conte
   return absl::UnauthenticatedError("the authorization metadata holds no valid key");
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* proto) {
-  auto call_end = std::make_shared<CallEnd>();
-  std::shared_ptr<Writer> writer = Writer::Create(
-      kMaxQueuedDeltas, [call_end](const absl::Status&) { call_end->OnCallEnded(); });
-  absl::StatusOr<GenerationRequest> request = FromProto(*proto);
-  const auto refuse = [this, writer](const absl::Status& status) {
-    service_->CountRefused(Endpoint::kGrpcGenerate, status);
-    writer->Finish(status);
-  };
-  if (absl::Status allowed = CheckKey(*context); !allowed.ok()) request = std::move(allowed);
-  if (!request.ok()) {
-    refuse(request.status());
-    return writer->reactor();
-  }
-  request->client_id = ClientRequestId(MetadataOf(*context, "x-request-id"));
-  context->AddInitialMetadata(
-      "x-request-id", request->client_id.empty() ? request->id.ToString() : request->client_id);
-  const Clock::TimePoint arrival = Clock::Real().Now();
-  const std::chrono::nanoseconds timeout =
-      rpc::RemainingTime(*context).value_or(std::chrono::nanoseconds::max());
-  std::function<void()> start = [this, writer, call_end, arrival, timeout,
-                                 asked = *std::move(request)]() mutable {
-    if (call_end->ended()) return;
-    auto sink = std::make_shared<GrpcSink>(writer, asked.id);
-    const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->Start(
-        std::move(asked), std::move(sink), timeout - (Clock::Real().Now() - arrival));
-    if (generation.ok()) {
-      call_end->Attach(*generation);
-    } else {
-      writer->Finish(generation.status());
-    }
-  };
-  if (!waiting_.TryPush(std::move(start))) {
-    refuse(absl::ResourceExhaustedError("too many requests wait to be tokenized"));
-  }
-  return writer->reactor();
-}
-
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
-                                                       const v1::ListModelsRequest*,
-                                                       v1::ListModelsResponse* response) {
-  const absl::Status allowed = CheckKey(*context);
-  if (allowed.ok()) response->add_models(service_->model().name);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(allowed));
-  return reactor;
+// The request says nothing, so it need not have come.
+InferenceService::ListModelsReactor* InferenceService::ListModels(
+    const grpc::CallbackServerContext& context) const {
+  const std::shared_ptr<ListModelsStream> stream = ListModelsStream::Create(1, {});
+  const absl::Status allowed = CheckKey(context);
+  v1::ListModelsResponse models;
+  models.add_models(service_->model().name);
+  if (allowed.ok()) stream->Write(std::move(models));
+  stream->Finish(allowed);
+  return stream->reactor();
 }
 
 }  // namespace baton::router

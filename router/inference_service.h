@@ -13,22 +13,22 @@ namespace baton::router {
 
 // baton.v1.Inference for clients that speak gRPC. Thread-safe. Requests are rendered and tokenized,
 // which takes a second a megabyte, by threads of its own: gRPC's serve all calls, workers' too.
-class InferenceService final : public v1::Inference::CallbackService {
+class InferenceService final : public v1::Inference::Service {
  public:
   // `service` must outlive this object and every call. `threads` tokenize, and at most
   // `max_waiting` requests wait for them; more are RESOURCE_EXHAUSTED.
-  // Calls without one of the `keys` are UNAUTHENTICATED; null: everybody may ask.
+  // Calls without one of the `keys` are UNAUTHENTICATED, before their message is read; null:
+  // everybody may ask.
   InferenceService(GenerationService* service, int threads, int max_waiting, const ApiKeys* keys);
   // Every call must have ended.
   ~InferenceService() override;
 
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest* request,
-                                       v1::ListModelsResponse* response) override;
-
  private:
+  class Call;
+  using GenerateReactor = grpc::ServerBidiReactor<v1::GenerateRequest, v1::GenerateResponse>;
+  using ListModelsReactor = grpc::ServerBidiReactor<v1::ListModelsRequest, v1::ListModelsResponse>;
+
+  ListModelsReactor* ListModels(const grpc::CallbackServerContext& context) const;
   // "authorization" of the call's metadata.
   absl::Status CheckKey(const grpc::CallbackServerContext& context) const;
 

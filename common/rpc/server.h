@@ -17,7 +17,6 @@ struct ServerOptions {
   // Fully qualified names of `services` ("baton.v1.Decode"), whose health is reported one by one.
   std::vector<std::string> service_names = {};
   bool serving = true;  // health at the start; false: until SetServing(true)
-  bool reflection = true;
   std::shared_ptr<grpc::ServerCredentials> credentials = Credentials().server;
 };
 

@@ -11,6 +11,7 @@
 #include "router/chat/markup.h"
 #include "router/dispatch/generation_request.h"
 #include "tests/router/service/router_fixture.h"
+#include "tests/testing/test_path.h"
 
 namespace baton::router {
 namespace {
@@ -220,6 +221,43 @@ TEST_F(GrpcFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
   grpc::ClientContext with;
   with.AddMetadata("authorization", "Bearer sk-0123456789abcdef");
   EXPECT_TRUE(stub->ListModels(&with, {}, &response).ok());
+  std::filesystem::remove(path);
+}
+
+// A call whose message is still to come.
+class Announced final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  void OnDone(const grpc::Status& status) override { end_.set_value(rpc::FromGrpc(status)); }
+  absl::Status End() { return end_.get_future().get(); }
+
+ private:
+  std::promise<absl::Status> end_;
+};
+
+TEST_F(GrpcFrontTest, AKeyIsLookedAtBeforeTheMessageIsRead) {
+  const std::string path = baton::testing::TestPath("grpc_front_keys");
+  std::ofstream(path) << "sk-0123456789abcdef\n";
+  RouterConfig config = Config();
+  config.api_keys_file = path;
+  StartReady(config);
+  grpc::GenericStub stub(rpc::MakeChannel(absl::StrCat("127.0.0.1:", router_->ports().grpc),
+                                          rpc::ChannelKind::kControl));
+  for (const char* method : {"Generate", "ListModels"}) {
+    Announced call;
+    grpc::ClientContext context;
+    stub.PrepareBidiStreamingCall(&context, absl::StrCat("/baton.v1.Inference/", method), {},
+                                  &call);
+    call.StartCall();
+    EXPECT_THAT(call.End(), baton::testing::StatusIs(absl::StatusCode::kUnauthenticated));
+  }
+  Announced call;
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer sk-0123456789abcdef");
+  stub.PrepareBidiStreamingCall(&context, "/baton.v1.Inference/Generate", {}, &call);
+  call.StartWritesDone();
+  call.StartCall();
+  EXPECT_THAT(call.End(), baton::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                   HasSubstr("no message")));
   std::filesystem::remove(path);
 }
 
