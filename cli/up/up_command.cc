@@ -143,7 +143,7 @@ class Reporter {
     if (json_) {
       Emit({{"event", "died"},
             {"process", process.spec().name},
-            {"address", process.address("grpc")},
+            {"address", AddressOf(process)},
             {"how", process.HowItEnded()},
             {"restarting", then == Then::kItStartsAgain},
             {"serving", then == Then::kTheOthersGoOn},
@@ -153,8 +153,8 @@ class Reporter {
     const char* const what = then == Then::kItStartsAgain   ? "starting it again"
                              : then == Then::kTheOthersGoOn ? "the others go on"
                                                             : "all stop";
-    std::cout << Styled(absl::StrCat(process.spec().name, " (", process.address("grpc"),
-                                     ") ended, ", process.HowItEnded(), "; ", what),
+    std::cout << Styled(absl::StrCat(process.spec().name, " (", AddressOf(process), ") ended, ",
+                                     process.HowItEnded(), "; ", what),
                         Style::kRed, colour_)
               << "\n"
               << Styled(process.LogEnd(), Style::kDim, colour_) << std::endl;
@@ -169,6 +169,11 @@ class Reporter {
   }
 
  private:
+  // By which others know it.
+  static std::string AddressOf(const Process& process) {
+    const std::string http = process.address("http");
+    return http.empty() ? process.address("grpc") : http;
+  }
   static Json Describe(const Process& process) {
     return {{"name", process.spec().name},
             {"role", process.spec().role},
