@@ -13,8 +13,9 @@ namespace baton::kvtransfer {
 namespace {
 
 // What a prefill worker sends depends on what Open and Grant say, and frames have a layout.
-// 2: Grant.state_tokens. 3: Finished.first_token_logprobs. 4: frames of version 2.
-constexpr int kProtocolVersion = 4;
+// 2: Grant.state_tokens. 3: Finished.first_token_logprobs. 4: frames of version 2. 5: penalties and
+// biases in Open.sampling, which change the first token.
+constexpr int kProtocolVersion = 5;
 
 // Of fields one after another. The number goes over the wire, so it must not depend on process or
 // build: integers are little-endian, and a text follows its length.

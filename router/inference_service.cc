@@ -55,6 +55,10 @@ absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& pr
   if (proto.has_top_p()) sampling.top_p = proto.top_p();
   if (proto.has_top_k()) sampling.top_k = std::max(0, proto.top_k());
   if (proto.has_min_p()) sampling.min_p = proto.min_p();
+  sampling.presence_penalty = proto.presence_penalty();
+  sampling.frequency_penalty = proto.frequency_penalty();
+  if (proto.has_repetition_penalty()) sampling.repetition_penalty = proto.repetition_penalty();
+  sampling.logit_bias = rpc::LogitBiasFromProto(proto);
   if (proto.has_seed()) sampling.seed = proto.seed();
   if (proto.has_max_tokens()) sampling.max_tokens = proto.max_tokens();
   sampling.min_tokens = proto.min_tokens();
@@ -69,6 +73,18 @@ absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& pr
   BATON_RETURN_IF_ERROR(CheckRange("top_p", sampling.top_p.value_or(1), kMinTopP, 1));
   BATON_RETURN_IF_ERROR(CheckRange("top_k", proto.top_k(), kMinTopK, kMaxTokens));
   BATON_RETURN_IF_ERROR(CheckRange("min_p", sampling.min_p.value_or(0), 0, 1));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("presence_penalty", proto.presence_penalty(), -kMaxPenalty, kMaxPenalty));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("frequency_penalty", proto.frequency_penalty(), -kMaxPenalty, kMaxPenalty));
+  BATON_RETURN_IF_ERROR(CheckRange("repetition_penalty", sampling.repetition_penalty.value_or(1),
+                                   kMinRepetitionPenalty, kMaxRepetitionPenalty));
+  BATON_RETURN_IF_ERROR(
+      CheckCount("sampling.logit_bias", proto.logit_bias_size(), kMaxLogitBiases));
+  for (const LogitBias& entry : sampling.logit_bias) {
+    BATON_RETURN_IF_ERROR(CheckRange(absl::StrCat("logit_bias[", entry.token, "]").c_str(),
+                                     entry.bias, -kMaxLogitBias, kMaxLogitBias));
+  }
   BATON_RETURN_IF_ERROR(CheckRange("max_tokens", sampling.max_tokens.value_or(1), 1, kMaxTokens));
   BATON_RETURN_IF_ERROR(
       CheckRange("min_tokens", sampling.min_tokens, 0, sampling.max_tokens.value_or(kMaxTokens)));

@@ -39,6 +39,12 @@ v1::SamplingParams SamplingToProto(const SamplingParams& params) {
   proto.set_top_p(params.top_p);
   proto.set_top_k(params.top_k);
   proto.set_min_p(params.min_p);
+  proto.set_presence_penalty(params.presence_penalty);
+  proto.set_frequency_penalty(params.frequency_penalty);
+  proto.set_repetition_penalty(params.repetition_penalty);
+  for (const LogitBias& entry : params.logit_bias) {
+    (*proto.mutable_logit_bias())[entry.token] = entry.bias;
+  }
   proto.set_seed(params.seed);
   proto.set_max_tokens(params.max_tokens);
   proto.set_min_tokens(params.min_tokens);
@@ -54,6 +60,10 @@ SamplingParams SamplingFromProto(const v1::SamplingParams& proto) {
   if (proto.has_top_p()) params.top_p = proto.top_p();
   if (proto.has_top_k()) params.top_k = proto.top_k();
   if (proto.has_min_p()) params.min_p = proto.min_p();
+  params.presence_penalty = proto.presence_penalty();
+  params.frequency_penalty = proto.frequency_penalty();
+  if (proto.has_repetition_penalty()) params.repetition_penalty = proto.repetition_penalty();
+  params.logit_bias = LogitBiasFromProto(proto);
   if (proto.has_seed()) params.seed = proto.seed();
   if (proto.has_max_tokens()) params.max_tokens = proto.max_tokens();
   params.min_tokens = proto.min_tokens();
@@ -65,6 +75,12 @@ SamplingParams SamplingFromProto(const v1::SamplingParams& proto) {
         std::min<uint32_t>(proto.top_logprobs(), std::numeric_limits<int32_t>::max()));
   }
   return params;
+}
+
+std::vector<LogitBias> LogitBiasFromProto(const v1::SamplingParams& proto) {
+  std::vector<LogitBias> biases;
+  for (const auto& [token, bias] : proto.logit_bias()) biases.push_back({token, bias});
+  return biases;
 }
 
 v1::TokenLogprobs LogprobsToProto(const TokenLogprobs& logprobs) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "baton/v1/common.pb.h"
 #include "common/base/token_logprobs.h"
@@ -18,6 +19,8 @@ AttemptId AttemptFromProto(const v1::AttemptId& attempt);
 
 v1::SamplingParams SamplingToProto(const SamplingParams& params);
 SamplingParams SamplingFromProto(const v1::SamplingParams& params);
+// In any order.
+std::vector<LogitBias> LogitBiasFromProto(const v1::SamplingParams& params);
 
 v1::TokenLogprobs LogprobsToProto(const TokenLogprobs& logprobs);
 TokenLogprobs LogprobsFromProto(const v1::TokenLogprobs& logprobs);

@@ -40,6 +40,10 @@ struct RequestedSampling {
   std::optional<float> top_p;
   std::optional<int32_t> top_k;
   std::optional<float> min_p;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<float> repetition_penalty;
+  std::vector<LogitBias> logit_bias;  // at most kMaxLogitBiases, no token twice
   std::optional<uint64_t> seed;
   std::optional<uint32_t> max_tokens;
   uint32_t min_tokens = 0;

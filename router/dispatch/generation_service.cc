@@ -25,6 +25,16 @@ absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t vocab_size,
   return absl::OkStatus();
 }
 
+absl::Status CheckLogitBias(std::span<const LogitBias> biases, int32_t vocab_size) {
+  for (const LogitBias& entry : biases) {
+    if (entry.token < 0 || entry.token >= vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat("logit_bias has the token id ", entry.token,
+                                                     ", token ids are 0 to ", vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<TextSegment>> RenderChat(const ChatInput& chat,
                                                     const ServedModel& model) {
   RenderOptions options;
@@ -54,6 +64,10 @@ SamplingParams ToSampling(const RequestedSampling& requested, const ServedModel&
           .top_p = requested.top_p.value_or(model.top_p),
           .top_k = requested.top_k.value_or(model.top_k),
           .min_p = requested.min_p.value_or(0.0f),
+          .presence_penalty = requested.presence_penalty.value_or(0.0f),
+          .frequency_penalty = requested.frequency_penalty.value_or(0.0f),
+          .repetition_penalty = requested.repetition_penalty.value_or(1.0f),
+          .logit_bias = requested.logit_bias,
           // Chosen here, so that every attempt samples alike.
           .seed = requested.seed ? *requested.seed : RequestId::Random().low,
           .min_tokens = requested.min_tokens,
@@ -143,6 +157,7 @@ absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationReque
   }
   BATON_RETURN_IF_ERROR(
       CheckTokenIds(request.sampling.stop_token_ids, model_->vocab_size, "stop_token_ids"));
+  BATON_RETURN_IF_ERROR(CheckLogitBias(request.sampling.logit_bias, model_->vocab_size));
   BATON_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, Tokenize(request));
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
   if (options_.max_prompt_tokens > 0 && prompt.size() > options_.max_prompt_tokens) {

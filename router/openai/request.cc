@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "router/chat/json_text.h"
 #include "router/openai/chat_messages.h"
@@ -46,12 +47,43 @@ bool ReadTokenIds(const Json& list, std::vector<int32_t>* ids) {
   return true;
 }
 
+// An object of token ids, written as its keys are: as strings.
+void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>* biases) {
+  const Json* field = fields.Find("logit_bias");
+  if (field == nullptr) return;
+  if (!field->is_object()) {
+    fields.Fail("logit_bias", absl::StrCat("is ", TypeOf(*field), ", expected an object"));
+    return;
+  }
+  if (field->size() > kMaxLogitBiases) {
+    fields.Fail("logit_bias", absl::StrCat("has ", field->size(), " tokens, at most ",
+                                           kMaxLogitBiases, " are allowed"));
+    return;
+  }
+  FieldReader reader(*field, "logit_bias");
+  for (const auto& [key, value] : field->items()) {
+    int32_t token = 0;
+    std::optional<float> bias;
+    if (!absl::SimpleAtoi(key, &token) || absl::StrCat(token) != key) {  // "07" would be 7 again
+      reader.Fail(key, "is not a token id");
+    }
+    reader.Float(key, -kMaxLogitBias, kMaxLogitBias, &bias);
+    biases->push_back({.token = token, .bias = bias.value_or(0)});
+  }
+  fields.Adopt(reader.error());
+}
+
 void ReadSampling(FieldReader& fields, RequestedSampling* sampling) {
   fields.Float("temperature", 0, kMaxTemperature, &sampling->temperature);
   fields.Float("top_p", kMinTopP, 1, &sampling->top_p);
   fields.Integer("top_k", kMinTopK, kMaxTokens, &sampling->top_k);
   if (sampling->top_k == -1) sampling->top_k = 0;
   fields.Float("min_p", 0, 1, &sampling->min_p);
+  fields.Float("presence_penalty", -kMaxPenalty, kMaxPenalty, &sampling->presence_penalty);
+  fields.Float("frequency_penalty", -kMaxPenalty, kMaxPenalty, &sampling->frequency_penalty);
+  fields.Float("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty,
+               &sampling->repetition_penalty);
+  ReadLogitBias(fields, &sampling->logit_bias);
   fields.Integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
                  &sampling->seed);
   std::optional<uint32_t> min_tokens;
@@ -101,10 +133,6 @@ void ReadCommon(FieldReader& fields, CompletionRequest* request) {
   fields.Integer("n", 1, kMaxChoices, &choices);
   request->choices = choices.value_or(1);
   fields.Unsupported("best_of", request->choices);  // candidates that nobody would see
-  fields.Unsupported("presence_penalty", 0);
-  fields.Unsupported("frequency_penalty", 0);
-  fields.Unsupported("repetition_penalty", 1);
-  fields.Unsupported("logit_bias", Json::object());
   fields.Unsupported("response_format", {{"type", "text"}});
 }
 

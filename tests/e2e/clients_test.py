@@ -88,6 +88,24 @@ class OpenAiPackage(unittest.TestCase):
                 texts[choice.index] += choice.text
         self.assertEqual(texts, [choice.text for choice in together.choices])
 
+    # 77 is any token of text, 1024 is one more than there are.
+    def test_biases_force_and_ban_tokens_and_penalties_make_repeats_rarer(self):
+        def ask(prompt="The sky is", **options):
+            options = {"max_tokens": 40, "temperature": 0, "logprobs": 0,
+                       "extra_body": {"ignore_eos": True}} | options
+            return self.client.completions.create(
+                model=MODEL.name, prompt=prompt, **options).choices[0].logprobs.tokens
+        forced = ask(logit_bias={"77": 100})
+        self.assertEqual(len(set(forced)), 1)
+        self.assertEqual(len(forced), 40)
+        self.assertNotIn(forced[0], ask(logit_bias={"77": -100}, prompt="".join(forced)))
+        plain = ask()
+        for options in ({"presence_penalty": 2}, {"frequency_penalty": 2},
+                        {"extra_body": {"ignore_eos": True, "repetition_penalty": 2}}):
+            self.assertGreater(len(set(ask(**options))), len(set(plain)), options)
+        with self.assertRaisesRegex(openai.BadRequestError, "logit_bias has the token id 1024"):
+            ask(logit_bias={"1024": 1})
+
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], [MODEL.name])
         self.assertEqual(self.client.models.retrieve(MODEL.name).id, MODEL.name)

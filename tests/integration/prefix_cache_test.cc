@@ -180,7 +180,7 @@ TEST(PrefixCacheTest, AShortRemainderIsComputedWhereItIsDecoded) {
   EXPECT_THAT(cluster->CheckIdleAndEmpty(), IsOk());
 }
 
-// Preempted sequences share a prompt, and come back through the cache.
+// Preempted sequences share a prompt, and come back through the cache: with what they had counted.
 TEST(PrefixCacheTest, SequencesThatShareGiveWayAndSayTheSame) {
   ClusterOptions options = Caching();
   options.tune_decode = [](int, decode::DecodeConfig& config) {
@@ -189,12 +189,14 @@ TEST(PrefixCacheTest, SequencesThatShareGiveWayAndSayTheSame) {
     config.growth_tokens = 1;
   };
   BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster, Cluster::Start(options));
-  const Outcome alone = cluster->RunLocally(Text(300), Endless(400));
+  SamplingParams sampling = Endless(400);
+  sampling.frequency_penalty = 0.1f;
+  const Outcome alone = cluster->RunLocally(Text(300), sampling);
   ASSERT_THAT(alone.status, IsOk());
   std::vector<std::unique_ptr<Generation>> requests;
   for (int i = 0; i < 4; ++i) {
     requests.push_back(cluster->Generate({.prompt = Text(300),
-                                          .sampling = Endless(400),
+                                          .sampling = sampling,
                                           .prefill_workers = cluster->prefill_addresses()}));
   }
   for (const auto& request : requests) {

@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/prompts.h"
 #include "tests/testing/cluster.h"
@@ -20,6 +21,8 @@ using ::baton::testing::Greedy;
 using ::baton::testing::IsOk;
 using ::baton::testing::Outcome;
 using ::baton::testing::Text;
+using ::testing::Contains;
+using ::testing::Not;
 
 std::unique_ptr<Cluster> StartCluster(const ClusterOptions& options) {
   absl::StatusOr<std::unique_ptr<Cluster>> cluster = Cluster::Start(options);
@@ -77,6 +80,27 @@ TEST(SplitTest, SampledOutputsEqualThoseOfOneEngine) {
     const Outcome split = cluster->Run(Text(333), sampling);
     ASSERT_THAT(split.status, IsOk());
     EXPECT_EQ(split.tokens, local.tokens) << "seed " << seed;
+  }
+}
+
+// Biases and the repetition penalty change the first token, which the prefill worker samples;
+// counts go on from it.
+TEST(SplitTest, PenaltiesAndBiasesAreThoseOfOneEngine) {
+  const std::unique_ptr<Cluster> cluster = StartCluster({});
+  ASSERT_NE(cluster, nullptr);
+  const int32_t first = cluster->Run(Text(333), Endless(1)).tokens.at(0);
+  for (const float temperature : {0.0f, 1.0f}) {
+    SamplingParams sampling = Endless(60);
+    sampling.temperature = temperature;
+    sampling.presence_penalty = 0.5f;
+    sampling.frequency_penalty = 0.25f;
+    sampling.repetition_penalty = 1.1f;
+    sampling.logit_bias = {{.token = first, .bias = -100}, {.token = 500, .bias = 2}};
+    const Outcome local = cluster->RunLocally(Text(333), sampling);
+    const Outcome split = cluster->Run(Text(333), sampling);
+    ASSERT_THAT(split.status, IsOk());
+    EXPECT_EQ(split.tokens, local.tokens);
+    EXPECT_THAT(split.tokens, Not(Contains(first)));
   }
 }
 

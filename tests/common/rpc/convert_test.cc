@@ -3,16 +3,21 @@
 #include <cstdint>
 #include <limits>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace baton::rpc {
 namespace {
+
+using ::testing::FieldsAre;
+using ::testing::UnorderedElementsAre;
 
 TEST(ConvertTest, UnsetSamplingFieldsTakeTheDefaultsThatUsersExpect) {
   const SamplingParams params = SamplingFromProto(v1::SamplingParams());
   EXPECT_EQ(params.temperature, 1.0f);
   EXPECT_EQ(params.top_p, 1.0f);
   EXPECT_EQ(params.top_k, 0);
+  EXPECT_EQ(params.repetition_penalty, 1.0f);
   EXPECT_EQ(params.max_tokens, SamplingParams().max_tokens);
 }
 
@@ -42,6 +47,10 @@ TEST(ConvertTest, EveryFieldSurvivesTheWire) {
                                  .top_p = 0.25f,
                                  .top_k = 7,
                                  .min_p = 0.125f,
+                                 .presence_penalty = -0.5f,
+                                 .frequency_penalty = 1.5f,
+                                 .repetition_penalty = 1.25f,
+                                 .logit_bias = {{.token = 0, .bias = -100}, {.token = 9}},
                                  .seed = 0xfedcba9876543210,
                                  .max_tokens = 99,
                                  .min_tokens = 3,
@@ -53,6 +62,10 @@ TEST(ConvertTest, EveryFieldSurvivesTheWire) {
   EXPECT_EQ(back.top_p, params.top_p);
   EXPECT_EQ(back.top_k, params.top_k);
   EXPECT_EQ(back.min_p, params.min_p);
+  EXPECT_EQ(back.presence_penalty, params.presence_penalty);
+  EXPECT_EQ(back.frequency_penalty, params.frequency_penalty);
+  EXPECT_EQ(back.repetition_penalty, params.repetition_penalty);
+  EXPECT_THAT(back.logit_bias, UnorderedElementsAre(FieldsAre(0, -100), FieldsAre(9, 0)));
   EXPECT_EQ(back.seed, params.seed);
   EXPECT_EQ(back.max_tokens, params.max_tokens);
   EXPECT_EQ(back.min_tokens, params.min_tokens);

@@ -7,6 +7,7 @@ namespace baton::router {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FieldsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -60,12 +61,18 @@ TEST(RequestTest, ReadsEverySamplingField) {
   const GenerationRequest request = Ok(Chat(
       R"("model":"m","temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"seed":-3,
          "max_tokens":10,"min_tokens":2,"ignore_eos":true,"stop_token_ids":[5,6],
+         "presence_penalty":-2,"frequency_penalty":1.5,"repetition_penalty":1.25,
+         "logit_bias":{"50":-100,"7":0.5},
          "stop":["a","b"],"stream":true,"stream_options":{"include_usage":true})"));
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.sampling.temperature, 0);
   EXPECT_EQ(request.sampling.top_p, 0.5f);
   EXPECT_EQ(request.sampling.top_k, 0);
   EXPECT_EQ(request.sampling.min_p, 0.1f);
+  EXPECT_EQ(request.sampling.presence_penalty, -2);
+  EXPECT_EQ(request.sampling.frequency_penalty, 1.5f);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.25f);
+  EXPECT_THAT(request.sampling.logit_bias, ElementsAre(FieldsAre(50, -100), FieldsAre(7, 0.5f)));
   EXPECT_EQ(request.sampling.seed, static_cast<uint64_t>(-3));
   EXPECT_EQ(request.sampling.max_tokens, 10u);
   EXPECT_EQ(request.sampling.min_tokens, 2u);
@@ -93,9 +100,9 @@ TEST(RequestTest, NullMeansAbsent) {
 
 TEST(RequestTest, FieldsThatChangeNothingAreAccepted) {
   Ok(Chat(R"("user":"u","metadata":{"a":1},"store":false,"service_tier":"auto","n":1,
-             "presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},"logprobs":false,
+             "logit_bias":{},"logprobs":false,
              "response_format":{"type":"text"},"parallel_tool_calls":true)"));
-  Ok(Completion(R"("best_of":1,"echo":false,"suffix":null,"repetition_penalty":1.0)"));
+  Ok(Completion(R"("best_of":1,"echo":false,"suffix":null)"));
   Ok(Completion(R"("best_of":3,"n":3)"));
 }
 
@@ -112,6 +119,16 @@ TEST(RequestTest, StopTokenIdsAreLimitedInNumber) {
   };
   EXPECT_THAT(Ok(with(kMaxStopTokenIds)).sampling.stop_token_ids, SizeIs(kMaxStopTokenIds));
   EXPECT_THAT(Error(with(kMaxStopTokenIds + 1)).message, HasSubstr("stop_token_ids has 1025 ids"));
+}
+
+TEST(RequestTest, BiasesAreLimitedInNumber) {
+  const auto with = [](size_t tokens) {
+    std::string object = R"("0":1)";
+    for (size_t i = 1; i < tokens; ++i) object += ",\"" + std::to_string(i) + "\":1";
+    return Chat(R"("logit_bias":{)" + object + "}");
+  };
+  EXPECT_THAT(Ok(with(kMaxLogitBiases)).sampling.logit_bias, SizeIs(kMaxLogitBiases));
+  EXPECT_THAT(Error(with(kMaxLogitBiases + 1)).message, HasSubstr("logit_bias has 301 tokens"));
 }
 
 class BadChatField : public ::testing::TestWithParam<BadField> {};
@@ -131,6 +148,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("temperature":"hot")", "temperature"}, BadField{R"("top_p":0)", "top_p"},
         BadField{R"("top_p":1.5)", "top_p"}, BadField{R"("top_k":-2)", "top_k"},
         BadField{R"("top_k":1.5)", "top_k"}, BadField{R"("min_p":2)", "min_p"},
+        BadField{R"("presence_penalty":2.5)", "presence_penalty"},
+        BadField{R"("frequency_penalty":-2.5)", "frequency_penalty"},
+        BadField{R"("frequency_penalty":"1")", "frequency_penalty"},
+        BadField{R"("repetition_penalty":0)", "repetition_penalty"},
+        BadField{R"("logit_bias":[5])", "logit_bias"},
+        BadField{R"("logit_bias":{"5":100.5})", "logit_bias.5"},
+        BadField{R"("logit_bias":{"5":true})", "logit_bias.5"},
+        BadField{R"("logit_bias":{"the":1})", "logit_bias.the"},
+        BadField{R"("logit_bias":{"05":1})", "logit_bias.05"},
+        BadField{R"("logit_bias":{"4294967296":1})", "logit_bias.4294967296"},
         BadField{R"("seed":1.5)", "seed"}, BadField{R"("seed":18446744073709551615)", "seed"},
         BadField{R"("max_tokens":0)", "max_tokens"}, BadField{R"("max_tokens":-1)", "max_tokens"},
         BadField{R"("max_tokens":1e10)", "max_tokens"},
@@ -163,17 +190,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("tools":[{"type":"function"}])", "tools[0].function"},
         BadField{R"("tools":{})", "tools"}));
 
-INSTANTIATE_TEST_SUITE_P(
-    Unsupported, BadChatField,
-    ::testing::Values(BadField{R"("best_of":2)", "best_of"},
-                      BadField{R"("best_of":1,"n":2)", "best_of"},
-                      BadField{R"("logit_bias":{"5":1})", "logit_bias"},
-                      BadField{R"("presence_penalty":1)", "presence_penalty"},
-                      BadField{R"("frequency_penalty":-1)", "frequency_penalty"},
-                      BadField{R"("response_format":{"type":"json_object"})", "response_format"},
-                      BadField{R"("modalities":["audio"])", "modalities"},
-                      BadField{R"("functions":[])", "functions"},
-                      BadField{R"("no_such_field":1)", "no_such_field"}));
+INSTANTIATE_TEST_SUITE_P(Unsupported, BadChatField,
+                         ::testing::Values(BadField{R"("best_of":2)", "best_of"},
+                                           BadField{R"("best_of":1,"n":2)", "best_of"},
+                                           BadField{R"("response_format":{"type":"json_object"})",
+                                                    "response_format"},
+                                           BadField{R"("modalities":["audio"])", "modalities"},
+                                           BadField{R"("functions":[])", "functions"},
+                                           BadField{R"("no_such_field":1)", "no_such_field"}));
 
 TEST(RequestTest, UnsupportedAndUnknownFieldsHaveCodes) {
   EXPECT_EQ(Error(Chat(R"("best_of":2)")).code, "unsupported_parameter");

@@ -150,6 +150,12 @@ TEST_F(GrpcFrontTest, LimitsAreThoseOfTheHttpFront) {
   for (size_t i = 0; i < kMaxStopTokenIds; ++i) {
     request.mutable_sampling()->add_stop_token_ids(5);
   }
+  request.mutable_sampling()->set_presence_penalty(-kMaxPenalty);
+  request.mutable_sampling()->set_frequency_penalty(kMaxPenalty);
+  request.mutable_sampling()->set_repetition_penalty(kMinRepetitionPenalty);
+  for (size_t i = 0; i < kMaxLogitBiases; ++i) {
+    (*request.mutable_sampling()->mutable_logit_bias())[static_cast<int32_t>(i)] = kMaxLogitBias;
+  }
   EXPECT_THAT(Generate(request).status, baton::testing::IsOk());
 
   const auto expect_refused = [&](const std::string& field, auto change) {
@@ -161,6 +167,20 @@ TEST_F(GrpcFrontTest, LimitsAreThoseOfTheHttpFront) {
   expect_refused("stop has 17", [](auto& beyond) { beyond.add_stop("stop"); });
   expect_refused("stop_token_ids has 1025",
                  [](auto& beyond) { beyond.mutable_sampling()->add_stop_token_ids(5); });
+  expect_refused("presence_penalty",
+                 [](auto& beyond) { beyond.mutable_sampling()->set_presence_penalty(2.5f); });
+  expect_refused("frequency_penalty",
+                 [](auto& beyond) { beyond.mutable_sampling()->set_frequency_penalty(-2.5f); });
+  expect_refused("repetition_penalty",
+                 [](auto& beyond) { beyond.mutable_sampling()->set_repetition_penalty(0); });
+  expect_refused("logit_bias has 301",
+                 [](auto& beyond) { (*beyond.mutable_sampling()->mutable_logit_bias())[300] = 1; });
+  expect_refused("logit_bias[7] is 101",
+                 [](auto& beyond) { (*beyond.mutable_sampling()->mutable_logit_bias())[7] = 101; });
+  expect_refused("logit_bias has the token id 1024", [](auto& beyond) {
+    beyond.mutable_sampling()->clear_logit_bias();
+    (*beyond.mutable_sampling()->mutable_logit_bias())[1024] = 1;
+  });
   expect_refused("top_k", [](auto& beyond) { beyond.mutable_sampling()->set_top_k(-2); });
 }
 
