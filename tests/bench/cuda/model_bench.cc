@@ -23,6 +23,7 @@
 #include "kernels/runtime/stream.h"
 #include "tests/bench/cuda/ceilings.h"
 #include "tests/bench/cuda/kernel_trace.h"
+#include "tests/bench/cuda/memory_watch.h"
 #include "tests/bench/cuda/model_cost.h"
 
 // Prefill and decode of a shape with dummy weights on a GPU, beside what arithmetic and bandwidth
@@ -33,6 +34,7 @@ namespace baton::engine {
 namespace {
 
 using kernels::cuda::KernelSpan;
+using kernels::cuda::MemoryUse;
 using Seconds = std::chrono::duration<double>;
 
 struct BenchConfig {
@@ -41,6 +43,7 @@ struct BenchConfig {
   std::vector<std::string> prefill = {"8192", "65536"};
   std::vector<std::string> batches = {"1", "16", "64", "256"};
   std::vector<std::string> contexts = {"4096", "32768", "131072"};
+  std::vector<std::string> memory{};
   int chunk = 8192;
   int steps = 16;
   double peak = 790;       // TFLOP/s of a BF16 product
@@ -59,6 +62,8 @@ void Bind(BenchConfig& config, ConfigParser& parser) {
   parser.Add("prefill", &config.prefill, "prompt lengths").Unit("tokens");
   parser.Add("batches", &config.batches, "sequences of a decode step");
   parser.Add("contexts", &config.contexts, "their lengths").Unit("tokens");
+  parser.Add("memory", &config.memory, "contexts at whose end a step's memory is watched")
+      .Unit("tokens");
   parser.Add("chunk", &config.chunk, "prompt tokens a call").Range(1, 1 << 20).Unit("tokens");
   parser.Add("steps", &config.steps, "decode steps timed").Range(1, 10000);
   parser.Add("peak", &config.peak, "a BF16 product's, measured").Range(1, 10000).Unit("TFLOP/s");
@@ -79,6 +84,8 @@ std::vector<int64_t> Numbers(const std::vector<std::string>& texts) {
   }
   return numbers;
 }
+
+double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 double SecondsOf(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -137,6 +144,9 @@ class ModelBench {
     std::printf("%d layers loaded in %.1f s\n", config_.num_hidden_layers, seconds);
   }
 
+  // Of a chunk and of decoding steps at the end of each context, one sequence in a cache for the
+  // longest.
+  void Memory(const std::vector<int64_t>& contexts);
   void Prefill(int64_t tokens);
   void Decode(int64_t batch, int64_t context);
 
@@ -144,6 +154,8 @@ class ModelBench {
   // Null, with a line that says so, where the device has no room.
   std::unique_ptr<CacheStorage> NewCache(int64_t sequences, int64_t tokens);
   std::vector<int32_t> Tokens(int64_t count);
+  // Tokens [begin, end) of a sequence on the first pages; logits of the last.
+  void RunChunk(std::span<const int32_t> tokens, int64_t begin, CacheStorage& cache);
   void PrintLayers(const std::vector<KernelSpan>& spans, const CacheGeometry& geometry,
                    int64_t batch, int64_t context) const;
 
@@ -179,20 +191,49 @@ std::vector<int32_t> ModelBench::Tokens(int64_t count) {
   return tokens;
 }
 
+void ModelBench::RunChunk(std::span<const int32_t> tokens, int64_t begin, CacheStorage& cache) {
+  std::vector<int32_t> pages(cache.geometry().options.pages);
+  std::iota(pages.begin(), pages.end(), 0);
+  const auto rows = static_cast<int>(tokens.size());
+  const SequenceChunk chunk{.tokens = tokens,
+                            .start = begin,
+                            .pages = pages,
+                            .first_logits_row = rows - 1,
+                            .first_streams_row = rows};
+  model_->Forward({&chunk, 1}, cache);
+}
+
+void ModelBench::Memory(const std::vector<int64_t>& contexts) {
+  if (contexts.empty()) return;
+  const int64_t loaded = kernels::cuda::MemoryInUse();
+  const std::unique_ptr<CacheStorage> cache =
+      NewCache(1, *std::max_element(contexts.begin(), contexts.end()));
+  if (cache == nullptr) return;
+  std::printf("memory before the cache %9.1f MiB, with it %9.1f MiB\n", MiB(loaded),
+              MiB(kernels::cuda::MemoryInUse()));
+  for (const int64_t context : contexts) {
+    const auto watch = [&](const char* what, int64_t rows) {
+      const std::vector<int32_t> tokens = Tokens(rows);
+      const auto run = [&] { RunChunk(tokens, context - rows, *cache); };
+      const MemoryUse use = kernels::cuda::WatchMemory(run);
+      std::printf(
+          "memory at context %7ld, %-6s of %4ld rows: before %9.1f, most %9.1f, after %9.1f, pools "
+          "%5.1f MiB; then %8.2f ms\n",
+          context, what, rows, MiB(use.before), MiB(use.most), MiB(use.after), MiB(use.pools),
+          1e3 * SecondsOf(run));
+    };
+    watch("prompt", std::min<int64_t>(options_.chunk, context));
+    watch("step", 1);  // captured in the first run
+  }
+}
+
 void ModelBench::Prefill(int64_t total) {
   const std::unique_ptr<CacheStorage> cache = NewCache(1, total);
   if (cache == nullptr) return;
   const std::vector<int32_t> tokens = Tokens(total);
-  std::vector<int32_t> pages(cache->geometry().options.pages);
-  std::iota(pages.begin(), pages.end(), 0);
   const auto run = [&](int64_t begin) {
     const int64_t rows = std::min<int64_t>(options_.chunk, total - begin);
-    const SequenceChunk chunk{.tokens = std::span(tokens).subspan(begin, rows),
-                              .start = begin,
-                              .pages = pages,
-                              .first_logits_row = static_cast<int>(rows - 1),
-                              .first_streams_row = static_cast<int>(rows)};
-    model_->Forward({&chunk, 1}, *cache);
+    RunChunk(std::span(tokens).subspan(begin, rows), begin, *cache);
   };
   run(0);  // once before, unmeasured
   const double seconds = SecondsOf([&] {
@@ -308,6 +349,7 @@ absl::StatusOr<int> Run(int argc, char** argv) {
                                   .max_positions = checkpoint.config().max_position_embeddings}));
   }
   ModelBench bench(options, checkpoint, *backend, group.get());
+  bench.Memory(Numbers(options.memory));
   for (const int64_t tokens : Numbers(options.prefill)) bench.Prefill(tokens);
   for (const int64_t batch : Numbers(options.batches)) {
     for (const int64_t context : Numbers(options.contexts)) bench.Decode(batch, context);
