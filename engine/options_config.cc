@@ -122,7 +122,10 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Range(1, 1 << 20);
 
   parser.Group("Steps");
-  parser.Add("step-tokens", &config.step_tokens, "prompt tokens computed per step, all sequences")
+  parser
+      .Add("step-tokens", &config.step_tokens,
+           "prompt tokens computed per step, all sequences; a GPU's intermediates have room for "
+           "them, up to 4096")
       .Range(1, 1 << 20)
       .Unit("tokens");
   parser
@@ -148,6 +151,7 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const OptionsConfig& config) {
   options.forward.deterministic = config.enable_deterministic_inference;
   options.forward.index_topk = config.index_topk;
   options.forward.threads = config.threads;
+  options.forward.max_rows = config.step_tokens + int64_t{config.slots} * (1 + config.draft_tokens);
   options.draft_tokens = config.draft_tokens;
   options.parallel = {.size = config.expert_parallel_size,
                       .rank = config.expert_parallel_rank,

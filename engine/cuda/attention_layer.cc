@@ -48,15 +48,21 @@ void AttentionLayer::Run(MatrixView<const BFloat16> x, Bf16View output) {
     SideLane& index_side = context_.sides[1];
     index_side.Follow(main.stream);
     StoreEntries(weights_.indexer->compressor, /*is_index=*/true, index_side.lane());
-    weights_.indexer->weights_proj->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)),
-                                        context_.Rows(scratch_.index_weights),
-                                        index_side.lane().workspace, index_side.lane().stream);
+    weights_.indexer->weights_proj->Run(
+        MatrixView<const BFloat16>(context_.Rows(scratch_.attention.normed)),
+        context_.Rows(scratch_.index_weights), index_side.lane().workspace,
+        index_side.lane().stream);
     ProjectLatent();
-    side.Follow(main.stream);
-    ProjectQuery(side.lane());
+    // More rows of the query come where the scores lie before.
+    const bool beside = context_.rows() <= kMaxStepRows;
+    if (beside) {
+      side.Follow(main.stream);
+      ProjectQuery(side.lane());
+    }
     ProjectIndexQuery();
     index_side.Join(main.stream);
     SelectEntries();
+    if (!beside) ProjectQuery(main);
   } else {
     ProjectLatent();
     ProjectQuery(main);
@@ -78,15 +84,15 @@ void AttentionLayer::NormInput(MatrixView<const BFloat16> x) {
   kernels::cuda::RmsNorm({.x = x,
                           .weight = weights_.norm.As<BFloat16>(),
                           .eps = context_.config.rms_norm_eps,
-                          .y = context_.Rows(scratch_.normed),
-                          .quantized = context_.Rows(scratch_.quantized)},
+                          .y = context_.Rows(scratch_.attention.normed),
+                          .quantized = context_.Rows(scratch_.attention.quantized)},
                          context_.stream);
 }
 
 // The finished window KV.
 void AttentionLayer::ProjectWindow(const Lane& lane) {
   const Bf16View window = context_.Rows(scratch_.window);
-  weights_.wkv->Run(ReadOnly(context_.Rows(scratch_.quantized)), window, lane.workspace,
+  weights_.wkv->Run(ReadOnly(context_.Rows(scratch_.attention.quantized)), window, lane.workspace,
                     lane.stream);
   kernels::cuda::WindowKvParams params{.batch = context_.arrays.batch,
                                        .kv = window,
@@ -101,8 +107,8 @@ void AttentionLayer::ProjectWindow(const Lane& lane) {
 
 // The query's latent vector.
 void AttentionLayer::ProjectLatent() {
-  weights_.wq_a->Run(ReadOnly(context_.Rows(scratch_.quantized)), context_.Rows(scratch_.q_latent),
-                     scratch_.workspace, context_.stream);
+  weights_.wq_a->Run(ReadOnly(context_.Rows(scratch_.attention.quantized)),
+                     context_.Rows(scratch_.q_latent), scratch_.workspace, context_.stream);
   latent_ = context_.Rows(scratch_.q_latent_normed);
   kernels::cuda::RmsNorm({.x = context_.Rows(scratch_.q_latent),
                           .weight = weights_.q_norm.As<BFloat16>(),
@@ -126,8 +132,8 @@ void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_inde
   const MatrixView<float> projections(
       is_index ? scratch_.index_projections.data : scratch_.projections.data, context_.rows(),
       weights.kv_gate->n());
-  weights.kv_gate->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.normed)), projections,
-                       lane.workspace, lane.stream);
+  weights.kv_gate->Run(MatrixView<const BFloat16>(context_.Rows(scratch_.attention.normed)),
+                       projections, lane.workspace, lane.stream);
   const bool is_csa = weights.ratio == ModelConfig::kCsaRatio;
   kernels::cuda::Compress(
       {.batch = context_.arrays.batch,
@@ -186,7 +192,7 @@ void AttentionLayer::Attend() {
       .fixed_parts = context_.deterministic,
       .chunk = scratch_.window.data,
       .rings = Rings<const BFloat16>(cache_.Window(0)),
-      .out = scratch_.attended.data,
+      .out = scratch_.q.data,
       .scratch = scratch_.attention_scratch,
   };
   if (weights_.compressor) {
@@ -209,7 +215,7 @@ void AttentionLayer::WriteWindow() {
 }
 
 void AttentionLayer::ProjectOutput(Bf16View output) {
-  const Bf16View attended = context_.Rows(scratch_.attended);
+  const Bf16View attended = context_.Rows(scratch_.q);
   kernels::cuda::InverseRope(attended, context_.config.num_attention_heads, rope_, context_.stream);
   const Bf16View grouped = context_.Rows(scratch_.grouped);
   weights_.wo_a->Run(attended, grouped, scratch_.grouped_scratch, scratch_.workspace,

@@ -35,7 +35,7 @@ class AttentionLayer {
   void StoreEntries(const CompressorWeights& weights, bool is_index, const Lane& lane);
   void ProjectIndexQuery();
   void SelectEntries();
-  void Attend();
+  void Attend();  // in place of the query
   void WriteWindow();
   void ProjectOutput(Bf16View output);
   // The rings of all slots, from that of slot 0.

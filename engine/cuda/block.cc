@@ -10,12 +10,13 @@ namespace {
 
 using kernels::MatrixView;
 
-// The sub-block's input; the other outputs wait in the scratch memory for Mix.
+// The input of a half of the block; the other outputs wait in the scratch memory for Mix.
 MatrixView<BFloat16> Collapse(const HyperConnectionWeights& weights,
-                              MatrixView<const BFloat16> streams, const PassContext& context) {
+                              MatrixView<const BFloat16> streams, const Scratch::Half& half,
+                              const PassContext& context) {
   const ModelConfig& config = context.config;
   const Scratch& scratch = context.scratch;
-  const MatrixView<BFloat16> x = context.Rows(scratch.x);
+  const MatrixView<BFloat16> x = context.Rows(half.x);
   kernels::cuda::HcPre({.streams = streams,
                         .fn = weights.fn.data(),
                         .scale = weights.scale.As<float>(),
@@ -26,7 +27,7 @@ MatrixView<BFloat16> Collapse(const HyperConnectionWeights& weights,
                         .x = x,
                         .post = scratch.hc_post,
                         .comb = scratch.hc_comb,
-                        .scratch = scratch.hc_scratch},
+                        .scratch = half.hc_scratch},
                        context.stream);
   return x;
 }
@@ -45,12 +46,14 @@ void Mix(MatrixView<const BFloat16> output, MatrixView<BFloat16> streams,
 MatrixView<const int32_t> RunBlock(const LayerWeights& weights, const LayerCache& cache,
                                    int64_t slot_bytes, MatrixView<BFloat16> streams,
                                    const PassContext& context) {
-  const MatrixView<BFloat16> output = context.Rows(context.scratch.output);
+  const Scratch& scratch = context.scratch;
+  const MatrixView<BFloat16> attended = context.Rows(scratch.attention.output);
   AttentionLayer attention(weights.attention, cache, slot_bytes, context);
-  attention.Run(Collapse(weights.hc_attention, streams, context), output);
-  Mix(output, streams, context);
+  attention.Run(Collapse(weights.hc_attention, streams, scratch.attention, context), attended);
+  Mix(attended, streams, context);
 
-  MoeLayer(weights.moe, Collapse(weights.hc_moe, streams, context), output, context);
+  const MatrixView<BFloat16> output = context.Rows(scratch.moe.output);
+  MoeLayer(weights.moe, Collapse(weights.hc_moe, streams, scratch.moe, context), output, context);
   Mix(output, streams, context);
   return attention.selected();
 }
@@ -58,14 +61,14 @@ MatrixView<const int32_t> RunBlock(const LayerWeights& weights, const LayerCache
 void StoreBlockWindow(const LayerWeights& weights, const LayerCache& cache, int64_t slot_bytes,
                       MatrixView<const BFloat16> streams, const PassContext& context) {
   AttentionLayer(weights.attention, cache, slot_bytes, context)
-      .StoreWindow(Collapse(weights.hc_attention, streams, context));
+      .StoreWindow(Collapse(weights.hc_attention, streams, context.scratch.attention, context));
 }
 
 void RunHead(const HeadWeights& weights, const Linear& lm_head, MatrixView<const BFloat16> streams,
              MatrixView<float> logits, const PassContext& context) {
   const ModelConfig& config = context.config;
   const Scratch& scratch = context.scratch;
-  const MatrixView<BFloat16> x = scratch.x.Rows(0, streams.rows);
+  const MatrixView<BFloat16> x = scratch.head.x.Rows(0, streams.rows);
   kernels::cuda::HcHead({.streams = streams,
                          .fn = weights.hc.fn.data(),
                          .scale = weights.hc.scale.As<float>(),
@@ -73,9 +76,9 @@ void RunHead(const HeadWeights& weights, const Linear& lm_head, MatrixView<const
                          .norm_eps = config.rms_norm_eps,
                          .hc_eps = config.hc_eps,
                          .x = x,
-                         .scratch = scratch.hc_scratch},
+                         .scratch = scratch.head.hc_scratch},
                         context.stream);
-  const MatrixView<BFloat16> normed = scratch.normed.Rows(0, streams.rows);
+  const MatrixView<BFloat16> normed = scratch.head.normed.Rows(0, streams.rows);
   kernels::cuda::RmsNorm(
       {.x = x, .weight = weights.norm.As<BFloat16>(), .eps = config.rms_norm_eps, .y = normed},
       context.stream);

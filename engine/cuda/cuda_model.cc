@@ -11,6 +11,7 @@
 #include "engine/model/pass.h"
 #include "engine/model/rope_config.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/gemm_lt.h"
 #include "kernels/cuda/mtp.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/window_kv.h"
@@ -23,14 +24,11 @@ using kernels::DeviceBuffer;
 using kernels::MatrixView;
 using kernels::PinnedBuffer;
 
-int64_t GroupedScratchBytes(const Weights& weights) {
-  int64_t bytes = 0;
-  const auto consider = [&](const LayerWeights& layer) {
-    if (layer.attention.wo_a) bytes = std::max(bytes, layer.attention.wo_a->ScratchBytes());
-  };
-  std::for_each(weights.layers.begin(), weights.layers.end(), consider);
-  if (weights.mtp) consider(weights.mtp->layer);
-  return bytes;
+// No pass is larger: what calls bring at most, but room for any step that is captured.
+int64_t PassRows(const ForwardOptions& options) {
+  if (options.max_rows == 0) return kMaxPassRows;
+  return std::clamp(kernels::cuda::LtMatmul::RoundUpRows(options.max_rows), kMaxStepRows,
+                    kMaxPassRows);
 }
 
 int64_t Entries(const ModelConfig& config, int ratio) {
@@ -77,35 +75,37 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const Checkpoint& che
   }
   BATON_ASSIGN_OR_RETURN(
       Weights weights,
-      LoadWeights(checkpoint, {.pass = kMaxPassRows, .logits = kMaxLogitsRows}, share));
-  BATON_ASSIGN_OR_RETURN(Memory memory, Allocate(checkpoint.config(), options, weights));
+      LoadWeights(checkpoint, {.pass = PassRows(options), .logits = kMaxLogitsRows}, share));
+  BATON_ASSIGN_OR_RETURN(Memory memory, Allocate(checkpoint.config(), options));
   return std::unique_ptr<CudaModel>(new CudaModel(checkpoint.config(), options, std::move(weights),
                                                   std::move(memory), std::move(ranks)));
 }
 
+int64_t CudaModel::TransientBytes(const ModelConfig& config, const ForwardOptions& options) {
+  const int64_t rows = PassRows(options);
+  return Scratch::Plan(config, options.TopkFor(config), rows).bytes() + PassArrays::Bytes(rows) +
+         DeviceSampler::Bytes(kMaxLogitsRows);
+}
+
 absl::StatusOr<CudaModel::Memory> CudaModel::Allocate(const ModelConfig& config,
-                                                      const ForwardOptions& options,
-                                                      const Weights& weights) {
-  Carver counting;
-  Scratch(config, options.TopkFor(config), GroupedScratchBytes(weights), counting);
+                                                      const ForwardOptions& options) {
+  const int64_t rows = PassRows(options);
   constexpr int64_t kRopeBytes = kernels::kRopeDim * int64_t{sizeof(float)};
-  auto scratch = DeviceBuffer::Allocate(counting.used());
+  auto scratch =
+      DeviceBuffer::Allocate(Scratch::Plan(config, options.TopkFor(config), rows).bytes());
   auto csa_rope = DeviceBuffer::Allocate(Entries(config, ModelConfig::kCsaRatio) * kRopeBytes);
   auto hca_rope = DeviceBuffer::Allocate(Entries(config, ModelConfig::kHcaRatio) * kRopeBytes);
-  auto arrays = DeviceBuffer::Allocate(PassArrays::Bytes(kMaxPassRows));
-  auto staging = PinnedBuffer::Allocate(PassArrays::Bytes(kMaxPassRows));
+  auto arrays = DeviceBuffer::Allocate(PassArrays::Bytes(rows));
+  auto staging = PinnedBuffer::Allocate(PassArrays::Bytes(rows));
   auto sampling = DeviceBuffer::Allocate(DeviceSampler::Bytes(kMaxLogitsRows));
   auto sampling_staging = PinnedBuffer::Allocate(DeviceSampler::Bytes(kMaxLogitsRows));
   if (!scratch || !csa_rope || !hca_rope || !arrays || !staging || !sampling || !sampling_staging) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no room for the ", counting.used() >> 20,
+        absl::StrCat("no room for the ", TransientBytes(config, options) >> 20,
                      " MiB of intermediates beside the weights in the memory of ",
                      kernels::CurrentDevice().name));
   }
-  spdlog::info(
-      "intermediates of {} rows: {} MiB", kMaxPassRows,
-      (counting.used() + csa_rope->size() + hca_rope->size() + arrays->size() + sampling->size()) >>
-          20);
+  spdlog::info("intermediates of {} rows: {} MiB", rows, TransientBytes(config, options) >> 20);
   return Memory{.scratch = *std::move(scratch),
                 .csa_rope = *std::move(csa_rope),
                 .hca_rope = *std::move(hca_rope),
@@ -121,10 +121,7 @@ CudaModel::CudaModel(const ModelConfig& config, const ForwardOptions& options, W
       weights_(std::move(weights)),
       memory_(std::move(memory)),
       ranks_(std::move(ranks)),
-      scratch_([&] {
-        Carver carver(memory_.scratch.data());
-        return Scratch(config, index_topk(), GroupedScratchBytes(weights_), carver);
-      }()),
+      scratch_(config, index_topk(), PassRows(options), memory_.scratch.data()),
       rope_(Frequencies(PlainRope(config))),
       compress_rope_(Frequencies(CompressRope(config))),
       arrays_(std::move(memory_.arrays), std::move(memory_.arrays_staging)),
@@ -237,7 +234,7 @@ ForwardResult CudaModel::Finish(Result& result) const {
 ForwardResult CudaModel::Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                                  const ForwardObserver& observer) {
   BATON_CHECK(!observer.explains()) << "only the CPU explains selections";
-  const std::vector<Pass> passes = PlanPasses(batch, kMaxPassRows, PassArrays::kMaxPageIds);
+  const std::vector<Pass> passes = PlanPasses(batch, scratch_.rows, PassArrays::kMaxPageIds);
   Begin(batch, trunk_);
   const bool observed = observer.on_layer || observer.on_selection;
   for (const Pass& pass : passes) {
@@ -283,7 +280,7 @@ ForwardResult CudaModel::ForwardMtp(std::span<const MtpChunk> batch, CacheStorag
 }
 
 void CudaModel::StoreMtpWindows(std::span<const MtpChunk> batch, CacheStorage& cache) {
-  for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
+  for (const Pass& pass : PlanPasses(batch, scratch_.rows)) {
     const PassShape shape = PassShape::Of(pass, /*page_tokens=*/0);
     const PassContext context = ContextOf(shape, arrays_.Upload(pass, shape, stream_.get()));
     CopyStreams(pass, batch);
@@ -301,7 +298,7 @@ void CudaModel::RunMtp(std::span<const MtpChunk> batch, CacheStorage& cache) {
     RunBlock(mtp.layer, LayerCache::Mtp(cache), cache.geometry().slot_bytes(),
              context.Rows(scratch_.streams), context);
   };
-  for (const Pass& pass : PlanPasses(batch, kMaxPassRows)) {
+  for (const Pass& pass : PlanPasses(batch, scratch_.rows)) {
     const Turn turn =
         Enter(PassKind::kDraft, pass, /*page_tokens=*/0, /*may_grow=*/StepGraphs::Serve(pass));
     // Outside of graphs, which so serve both.

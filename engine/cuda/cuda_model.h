@@ -35,6 +35,10 @@ class CudaModel final : public Model {
   static absl::StatusOr<std::unique_ptr<CudaModel>> Load(const Checkpoint& checkpoint,
                                                          const ForwardOptions& options);
 
+  // Device memory beside weights and tables, at any length of contexts, but for what expert ranks
+  // take. All of it is allocated by Load.
+  static int64_t TransientBytes(const ModelConfig& config, const ForwardOptions& options);
+
   using Model::Forward;
   ForwardResult Forward(std::span<const SequenceChunk> batch, CacheStorage& cache,
                         const ForwardObserver& observer) override;
@@ -51,8 +55,7 @@ class CudaModel final : public Model {
     kernels::DeviceBuffer sampling;
     kernels::PinnedBuffer sampling_staging;
   };
-  static absl::StatusOr<Memory> Allocate(const ModelConfig& config, const ForwardOptions& options,
-                                         const Weights& weights);
+  static absl::StatusOr<Memory> Allocate(const ModelConfig& config, const ForwardOptions& options);
   CudaModel(const ModelConfig& config, const ForwardOptions& options, Weights weights,
             Memory memory, std::unique_ptr<ExpertRanks> ranks);
 

@@ -136,8 +136,8 @@ void ExpertRanks::Join(const MoeWeights& weights, CUstream_st* stream, const Scr
 void ExpertRanks::ComputePart(const MoeWeights& weights, CUstream_st* stream,
                               const Scratch& scratch) {
   const int64_t total = step_.total();
-  for (int64_t begin = 0; begin < total; begin += kMaxPassRows) {
-    const int64_t rows = std::min(kMaxPassRows, total - begin);
+  for (int64_t begin = 0; begin < total; begin += scratch.rows) {
+    const int64_t rows = std::min(scratch.rows, total - begin);
     const auto x = PassContext::Shape(scratch.expert_input, rows);
     const MatrixView<int32_t> experts = scratch.experts.Rows(0, rows);
     kernels::cuda::UnpackRows({.rows = dispatched_ + begin * RowBytes(config_),

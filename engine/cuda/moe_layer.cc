@@ -46,7 +46,7 @@ MatrixView<const BFloat16> RunAllExperts(const MoeWeights& weights, const PassCo
                               .weight = scratch.slot_weight,
                               .slot = scratch.slot.data},
                              context.stream);
-  return RunExperts(weights, context.config, ReadOnly(context.Rows(scratch.quantized)),
+  return RunExperts(weights, context.config, ReadOnly(context.Rows(scratch.moe.quantized)),
                     context.stream, scratch);
 }
 
@@ -55,8 +55,8 @@ void RunSharedExpert(const MoeWeights& weights, MatrixView<BFloat16> output, con
   const Scratch& scratch = context.scratch;
   const MatrixView<BFloat16> gate_up = context.Rows(scratch.shared_gate_up);
   const auto hidden = context.Rows(scratch.shared_hidden);
-  weights.shared_gate_up->Run(ReadOnly(context.Rows(scratch.quantized)), gate_up, lane.workspace,
-                              lane.stream);
+  weights.shared_gate_up->Run(ReadOnly(context.Rows(scratch.moe.quantized)), gate_up,
+                              lane.workspace, lane.stream);
   kernels::cuda::GateSharedExpert(
       {.gate_up = gate_up, .limit = context.config.swiglu_limit, .v = hidden}, lane.stream);
   weights.shared_down->Run(ReadOnly(hidden), output, lane.workspace, lane.stream);
@@ -88,12 +88,12 @@ MatrixView<const BFloat16> RunExperts(const MoeWeights& weights, const ModelConf
 void MoeLayer(const MoeWeights& weights, MatrixView<const BFloat16> x, MatrixView<BFloat16> output,
               const PassContext& context) {
   const Scratch& scratch = context.scratch;
-  const MatrixView<BFloat16> normed = context.Rows(scratch.normed);
+  const MatrixView<BFloat16> normed = context.Rows(scratch.moe.normed);
   kernels::cuda::RmsNorm({.x = x,
                           .weight = weights.norm.As<BFloat16>(),
                           .eps = context.config.rms_norm_eps,
                           .y = normed,
-                          .quantized = context.Rows(scratch.quantized)},
+                          .quantized = context.Rows(scratch.moe.quantized)},
                          context.stream);
   // The shared expert needs nothing of the routed ones, which may lie far away.
   SideLane& side = context.sides[0];
@@ -102,7 +102,7 @@ void MoeLayer(const MoeWeights& weights, MatrixView<const BFloat16> x, MatrixVie
   Route(weights, normed, context);
   if (context.ranks != nullptr) {
     context.ranks->Run(weights,
-                       {.x = ReadOnly(context.Rows(scratch.quantized)),
+                       {.x = ReadOnly(context.Rows(scratch.moe.quantized)),
                         .experts = context.Rows(scratch.experts),
                         .weights = scratch.expert_weights.data},
                        context.stream, scratch);

@@ -28,8 +28,9 @@ struct PassShape {
 // decided by the shape alone.
 class PassArrays {
  public:
-  // Page ids of a pass: as many as 2,048 sequences of a million tokens have, in pages of 256.
-  static constexpr int64_t kMaxPageIds = int64_t{8} << 20;
+  // Page ids of a pass: as many as the 256 sequences of the largest captured step have, of a
+  // million tokens in the smallest pages.
+  static constexpr int64_t kMaxPageIds = int64_t{2} << 20;
   static constexpr int64_t Bytes(int64_t max_rows) {
     // A sequence has at least one row.
     return (6 * max_rows + 1 + kMaxPageIds) * int64_t{sizeof(int32_t)};

@@ -28,6 +28,9 @@ struct ForwardOptions {
   Numerics numerics = Numerics::kReference;
   int index_topk = 0;  // 0: the checkpoint's value
   int threads = 0;     // CPU worker threads; 0: all cores
+  // Rows that calls bring at most. More go through the layers some at a time, as any call may; a
+  // GPU has memory for no more. 0: not known.
+  int64_t max_rows = 0;
   // A row's bits depend neither on its batch nor on the chunks of its sequence, as they never do on
   // a CPU.
   bool deterministic = false;

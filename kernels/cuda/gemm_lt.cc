@@ -124,7 +124,8 @@ Chosen Choose(const LtMatmul::Shape& shape, int64_t rows, const Chosen& for_more
     CheckLt(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
             "cublasLtMatmulPreferenceSetAttribute");
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{LtMatmul::kWorkspaceBytes});
+  // What it would rank algorithms by; with less it ranks those that need none otherwise, too.
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{32} << 20);
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
   constexpr int kCandidates = 16;
   cublasLtMatmulHeuristicResult_t results[kCandidates];
@@ -135,6 +136,7 @@ Chosen Choose(const LtMatmul::Shape& shape, int64_t rows, const Chosen& for_more
   if (status != CUBLAS_STATUS_SUCCESS) return for_more;
   for (int i = 0; i < found; ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    if (results[i].workspaceSize > size_t{LtMatmul::kWorkspaceBytes}) continue;
     if (!for_more || FamilyOf(results[i].algo) == FamilyOf(*for_more)) return results[i].algo;
   }
   return for_more;

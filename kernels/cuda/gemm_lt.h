@@ -9,9 +9,9 @@ namespace baton::kernels::cuda {
 
 // Products through cuBLASLt: y = x w^T with w [n, k] and x [m, k], for m rows that change from call
 // to call. Algorithms are chosen when the object is made, one for each power of two of rows from 64
-// up, of those of one family that do not split k: an output is one sum over ascending k, and a row
-// has the same bits whatever the number of rows. cuBLASLt does not promise that; its wgmma kernels
-// do so, and the tests of Linear hold them to it.
+// up, of those of one family that do not split k, which need no workspace to speak of: an output is
+// one sum over ascending k, and a row has the same bits whatever the number of rows. cuBLASLt does
+// not promise that; its wgmma kernels do so, and the tests of Linear hold them to it.
 class LtMatmul {
  public:
   enum class Input : uint8_t { kBf16, kFp8Blocks };
@@ -42,7 +42,7 @@ class LtMatmul {
   };
   void Run(const Call& call, CUstream_st* stream) const;
 
-  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+  static constexpr int64_t kWorkspaceBytes = 4096;
   static int64_t RoundUpRows(int64_t rows) { return (rows + 15) / 16 * 16; }
   static int64_t ScaleColumns(int64_t k) { return (k / 128 + 3) / 4 * 4; }
 

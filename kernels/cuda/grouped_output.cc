@@ -1,5 +1,6 @@
 #include "kernels/cuda/grouped_output.h"
 
+#include <numeric>
 #include <utility>
 
 #include "common/base/check.h"
@@ -7,6 +8,12 @@
 #include "kernels/cuda/gemm_small.h"
 
 namespace baton::kernels::cuda {
+namespace {
+
+// Groups of one product: of 4 groups of V4's size every multiprocessor has some eight tiles.
+int AtOnce(int groups) { return std::gcd(groups, 4); }
+
+}  // namespace
 
 GroupedOutput::GroupedOutput(int64_t rank, int64_t width, int groups, int64_t max_rows,
                              DeviceWeights weights)
@@ -14,7 +21,7 @@ GroupedOutput::GroupedOutput(int64_t rank, int64_t width, int groups, int64_t ma
       width_(width),
       groups_(groups),
       weights_(std::move(weights)),
-      matmul_({.n = rank, .k = width, .groups = groups, .max_rows = max_rows}) {}
+      matmul_({.n = rank, .k = width, .groups = AtOnce(groups), .max_rows = max_rows}) {}
 
 std::optional<GroupedOutput> GroupedOutput::FromFp8(MatrixView<const uint8_t> codes,
                                                     MatrixView<const uint8_t> scales, int groups,
@@ -26,8 +33,8 @@ std::optional<GroupedOutput> GroupedOutput::FromFp8(MatrixView<const uint8_t> co
   return GroupedOutput(codes.rows / groups, codes.cols, groups, max_rows, std::move(*weights));
 }
 
-int64_t GroupedOutput::ScratchBytes() const {
-  return groups_ * rank_ * width_ * static_cast<int64_t>(sizeof(BFloat16));
+int64_t GroupedOutput::ScratchBytes(int64_t rank, int64_t width, int groups) {
+  return AtOnce(groups) * rank * width * static_cast<int64_t>(sizeof(BFloat16));
 }
 
 void GroupedOutput::Run(MatrixView<const BFloat16> o, MatrixView<BFloat16> z, std::byte* scratch,
@@ -55,21 +62,24 @@ void GroupedOutput::Run(MatrixView<const BFloat16> o, MatrixView<BFloat16> z, st
     return;
   }
   auto* wide = reinterpret_cast<BFloat16*>(scratch);
-  DequantizeBlocks({.codes = {weights_.values.As<uint8_t>(), groups_ * rank_, width_},
-                    .scales = weights_.scales.As<float>(),
-                    .scale_stride = scale_stride,
-                    .y = {wide, groups_ * rank_, width_}},
-                   stream);
-  matmul_.Run({.rows = LtMatmul::RoundUpRows(o.rows),
-               .w = wide,
-               .x = o.data,
-               .x_stride = o.stride,
-               .x_group = width_,
-               .y = z.data,
-               .y_stride = z.stride,
-               .y_group = rank_,
-               .workspace = workspace},
-              stream);
+  const int64_t at_once = AtOnce(groups_) * rank_;  // rows of weights
+  for (int64_t row = 0; row < groups_ * rank_; row += at_once) {
+    DequantizeBlocks({.codes = {weights_.values.As<uint8_t>() + row * width_, at_once, width_},
+                      .scales = weights_.scales.As<float>() + row / 128 * scale_stride,
+                      .scale_stride = scale_stride,
+                      .y = {wide, at_once, width_}},
+                     stream);
+    matmul_.Run({.rows = LtMatmul::RoundUpRows(o.rows),
+                 .w = wide,
+                 .x = o.data + row / rank_ * width_,
+                 .x_stride = o.stride,
+                 .x_group = width_,
+                 .y = z.data + row,
+                 .y_stride = z.stride,
+                 .y_group = rank_,
+                 .workspace = workspace},
+                stream);
+  }
 }
 
 }  // namespace baton::kernels::cuda

@@ -14,7 +14,7 @@ namespace baton::kernels::cuda {
 
 // kernels/grouped_output.h with wo_a on the device as FP8, as the checkpoint has it. Activations
 // are BF16, so products are exact in either path: few rows read the codes directly (SmallGemm),
-// more of them have the layer widened to BF16 in scratch memory first. What gemm.h says about the
+// more of them have it widened to BF16 in scratch memory first. What gemm.h says about the
 // bits of a row holds here too.
 class GroupedOutput {
  public:
@@ -24,7 +24,9 @@ class GroupedOutput {
                                               MatrixView<const uint8_t> scales, int groups,
                                               int64_t max_rows);
 
-  int64_t ScratchBytes() const;  // few rows use none of it
+  // A few groups are widened at a time; few rows use none of it.
+  static int64_t ScratchBytes(int64_t rank, int64_t width, int groups);
+  int64_t ScratchBytes() const { return ScratchBytes(rank_, width_, groups_); }
 
   // o [rows, groups * width], z [rows, groups * R], both reaching to LtMatmul::RoundUpRows(rows)
   // rows. scratch: ScratchBytes(); workspace: LtMatmul::kWorkspaceBytes. Nobody else may use either

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "common/base/check.h"
 #include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
@@ -277,10 +275,8 @@ void PackHcFn(MatrixView<const float> fn, void* packed, CUstream_st* stream) {
 }
 
 int64_t HcScratchBytes(int64_t rows) {
-  constexpr int64_t kRowBytes = HcColumns<kMixTiles> * sizeof(float);
-  // Above this number of rows a partial sum stands for a whole group.
-  const int64_t few = int64_t{CurrentDevice().multiprocessors} * kProjectRows;
-  return kRowBytes * kGroups * std::max(rows, kGroupSegments * std::min(rows, few));
+  constexpr int64_t kSumsBytes = HcColumns<kMixTiles> * sizeof(float);
+  return rows * kGroups * kGroupSegments * kSumsBytes;
 }
 
 void HcPre(const HcPreParams& params, CUstream_st* stream) {

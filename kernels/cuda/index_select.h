@@ -27,7 +27,7 @@ void IndexSelect(const IndexSelectParams& params, CUstream_st* stream);
 
 // What IndexSelect makes good use of: at most kIndexSelectScratchBytes, at any context. Less works
 // down to one row's scores.
-inline constexpr int64_t kIndexSelectScratchBytes = int64_t{256} << 20;
+inline constexpr int64_t kIndexSelectScratchBytes = int64_t{176} << 20;
 int64_t IndexSelectScratchBytes(int rows, int max_entries);
 
 }  // namespace baton::kernels::cuda

@@ -66,8 +66,8 @@ TEST_F(CudaTest, GroupedOutputRowsDoNotDependOnTheBatch) {
 INSTANTIATE_TEST_SUITE_P(Shapes, GroupedOutputTest,
                          testing::Values(std::tuple{0, 2, 128, 1024}, std::tuple{1, 2, 128, 1024},
                                          std::tuple{7, 8, 1024, 4096}, std::tuple{16, 3, 256, 512},
-                                         std::tuple{17, 2, 128, 1024},
-                                         std::tuple{40, 4, 256, 512}));
+                                         std::tuple{17, 2, 128, 1024}, std::tuple{40, 4, 256, 512},
+                                         std::tuple{40, 8, 256, 512}, std::tuple{33, 6, 128, 512}));
 
 }  // namespace
 }  // namespace baton::kernels::cuda
