@@ -71,6 +71,11 @@ bool IsGetPath(const std::string& path) {
          (absl::StartsWith(path, "/v1/models/") && path.size() > kModelsPath.size() + 1);
 }
 
+// So that the client, and who stands between, can tell which answer this is.
+void Name(HttpResponse& response, const std::string& id) {
+  if (!id.empty()) response.headers.emplace_back("x-request-id", id);
+}
+
 const char* IdPrefix(Endpoint endpoint) {
   return endpoint == Endpoint::kChatCompletions ? "chatcmpl-" : "cmpl-";
 }
@@ -97,6 +102,7 @@ std::optional<HttpResponse> OpenAiApi::RefuseHead(const HttpRequest& head) {
                                          .message = "the Authorization header holds no valid key",
                                          .code = "invalid_api_key"});
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  Name(response, ClientRequestId(head.request_id));
   metrics_->CountRequest(GeneratingEndpoint(head.path).value_or(Endpoint::kOther),
                          OutcomeOfHttp(401));
   return response;
@@ -125,6 +131,7 @@ void OpenAiApi::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
                               .code = "not_found"});
   }
   metrics_->CountRequest(endpoint, OutcomeOfHttp(response.status));
+  Name(response, ClientRequestId(request.request_id));
   reply->Respond(std::move(response));
 }
 
@@ -136,7 +143,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   const std::string& header_id = client_id.empty() ? id : client_id;
   const auto respond = [&](const ApiError& error) {
     HttpResponse response = ErrorResponse(error);
-    response.headers.emplace_back("x-request-id", header_id);
+    Name(response, header_id);
     reply->Respond(std::move(response));
   };
   const auto refuse = [&](const ApiError& error) {

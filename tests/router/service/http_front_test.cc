@@ -170,6 +170,9 @@ TEST_F(HttpFrontTest, AClientsRequestIdStandsInTheAnswerAndInTheLog) {
   const std::string id = Json::parse(named.body).at("id").get<std::string>().substr(9);
   EXPECT_THAT(log, HasSubstr("request " + id + " (X-Request-Id its-own.1) attempt 1 failed"));
   EXPECT_EQ(ask("two words").headers.at("x-request-id").size(), id.size()) << "the router's own";
+  HttpClient other(router_->ports().http);
+  other.Send("GET /nowhere HTTP/1.1\r\nHost: x\r\nX-Request-ID: its-own.2\r\n\r\n");
+  EXPECT_EQ(other.Read().headers.at("x-request-id"), "its-own.2");
 }
 
 struct BadRequest {
