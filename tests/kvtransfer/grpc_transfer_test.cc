@@ -160,6 +160,7 @@ TEST(GrpcTransferTest, StopEndsIdleStreamsSoThatTheServerDrains) {
   run.Open(*sender);
   run.handoff.Finish(*sender);
   EXPECT_THAT(run.Sent(), Optional(IsOk()));
+  EXPECT_THAT(run.Received(), Optional(IsOk()));
   server.service->Stop();
   server.grpc->Shutdown(std::chrono::hours(1));  // returns: no stream is left
   LiveHandoff late({.key = Key(2), .endpoint = server.endpoint()});
