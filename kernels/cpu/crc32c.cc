@@ -88,11 +88,12 @@ uint64_t LoadOnce(const std::byte* from) {
   return word;
 }
 
+// At to[at]; `to` is null where nothing is stored.
 template <To kTo>
-void StoreWord(uint64_t word, std::byte* to) {
-  if constexpr (kTo == To::kCache) std::memcpy(to, &word, sizeof(word));
+void StoreWord(uint64_t word, std::byte* to, size_t at) {
+  if constexpr (kTo == To::kCache) std::memcpy(to + at, &word, sizeof(word));
   if constexpr (kTo == To::kMemory) {
-    _mm_stream_si64(reinterpret_cast<long long*>(to), static_cast<long long>(word));
+    _mm_stream_si64(reinterpret_cast<long long*>(to + at), static_cast<long long>(word));
   }
 }
 
@@ -120,9 +121,9 @@ __attribute__((target("sse4.2"))) uint64_t UpdateTriples(uint64_t state, const S
         first = _mm_crc32_u64(first, a);
         second = _mm_crc32_u64(second, b);
         third = _mm_crc32_u64(third, c);
-        StoreWord<kTo>(a, *to + at);
-        StoreWord<kTo>(b, *to + kBlock + at);
-        StoreWord<kTo>(c, *to + 2 * kBlock + at);
+        StoreWord<kTo>(a, *to, at);
+        StoreWord<kTo>(b, *to, kBlock + at);
+        StoreWord<kTo>(c, *to, 2 * kBlock + at);
       }
     }
     if constexpr (kTo != To::kNowhere) *to += 3 * kBlock;
