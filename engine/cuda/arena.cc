@@ -35,8 +35,11 @@ void ArenaPlan::Add(std::vector<Part> parts) {
 void ArenaPlan::Place() {
   std::vector<size_t> order(buffers_.size());
   std::iota(order.begin(), order.end(), size_t{0});
+  const auto rank = [&](size_t i) {
+    return std::pair(buffers_[i].parts.size(), buffers_[i].bytes);
+  };
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return buffers_[a].bytes > buffers_[b].bytes; });
+                   [&](size_t a, size_t b) { return rank(a) > rank(b); });
   std::vector<const Buffer*> placed;
   bytes_ = 0;
   for (const size_t i : order) {

@@ -34,7 +34,7 @@ class ArenaPlan {
   };
   // Buffers are numbered from 0 in the order of these calls.
   void Add(std::vector<Part> parts);
-  // Once all are added. Large ones first, each as low as it can lie.
+  // Once all are added. Those of most parts first, then large ones, each as low as it can lie.
   void Place();
 
   int64_t offset(size_t buffer) const { return buffers_[buffer].offset; }
