@@ -29,23 +29,7 @@ size_t Distinct(const std::vector<int32_t>& tokens) {
   return std::set<int32_t>(tokens.begin(), tokens.end()).size();
 }
 
-class AdjustmentsTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    drafting_ = MakeEngine(TestOptions()).release();
-    EngineOptions options = TestOptions();
-    options.draft_tokens = 0;
-    plain_ = MakeEngine(options).release();
-  }
-  static void TearDownTestSuite() {
-    delete drafting_;
-    delete plain_;
-  }
-  static Engine* drafting_;
-  static Engine* plain_;
-};
-Engine* AdjustmentsTest::drafting_ = nullptr;
-Engine* AdjustmentsTest::plain_ = nullptr;
+class AdjustmentsTest : public DraftingAndPlainEngines {};
 
 TEST_F(AdjustmentsTest, ABiasOfMinusHundredBansATokenAndOneOfHundredForcesIt) {
   SamplingParams params = Greedy(20);

@@ -38,23 +38,7 @@ Logprobs LogprobsOf(Engine& engine, std::vector<int32_t> prompt, const SamplingP
   return all;
 }
 
-class LogprobsTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    drafting_ = MakeEngine(TestOptions()).release();
-    EngineOptions options = TestOptions();
-    options.draft_tokens = 0;
-    plain_ = MakeEngine(options).release();
-  }
-  static void TearDownTestSuite() {
-    delete drafting_;
-    delete plain_;
-  }
-  static Engine* drafting_;
-  static Engine* plain_;
-};
-Engine* LogprobsTest::drafting_ = nullptr;
-Engine* LogprobsTest::plain_ = nullptr;
+class LogprobsTest : public DraftingAndPlainEngines {};
 
 TEST_F(LogprobsTest, TheGreedyTokenIsTheLikeliestAndProbabilitiesAreOnes) {
   for (const TokenLogprobs& place : LogprobsOf(*drafting_, TestPrompt(60), Asking(5))) {

@@ -10,6 +10,7 @@
 
 #include "common/cache_layout.h"
 #include "engine/engine.h"
+#include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
 // Engines over the small trained checkpoint, and the plain loop that a worker runs around them.
@@ -29,6 +30,23 @@ inline std::unique_ptr<Engine> MakeEngine(const EngineOptions& options) {
   EXPECT_THAT(engine, ::baton::testing::IsOk());
   return engine.ok() ? *std::move(engine) : nullptr;
 }
+
+// Tests of one engine with drafts and of one without, of a suite's own.
+class DraftingAndPlainEngines : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    drafting_ = MakeEngine(TestOptions());
+    EngineOptions options = TestOptions();
+    options.draft_tokens = 0;
+    plain_ = MakeEngine(options);
+  }
+  static void TearDownTestSuite() {
+    drafting_.reset();
+    plain_.reset();
+  }
+  static inline std::unique_ptr<Engine> drafting_;
+  static inline std::unique_ptr<Engine> plain_;
+};
 
 // Tokens that look like text to the model: two phrases in turn, with noise.
 inline std::vector<int32_t> TestPrompt(int64_t tokens, uint32_t seed = 1) {
