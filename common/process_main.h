@@ -1,8 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_join.h"
 #include "common/config.h"
 #include "common/log.h"
@@ -10,45 +13,44 @@
 #include "common/status_macros.h"
 #include "spdlog/spdlog.h"
 
-// main() of a server: configure, start, say where, run until SIGTERM or SIGINT, drain. A Server has
-// Config, Start(config) and ListeningLine().
+// main() of a server: configure, start, say where, run until SIGTERM or SIGINT, drain. A Config has
+// log_level and drain_timeout, a Server has ListeningLine().
 
 namespace baton {
 
-template <typename Server>
+template <typename Config, typename Server>
 struct Program {
-  using Config = typename Server::Config;
   std::string role;  // the binary is baton-<role>
   std::string description;
   void (*bind)(Config&, ConfigParser&) = nullptr;
-  const std::string& (*log_level)(const Config&) = nullptr;
+  absl::StatusOr<std::unique_ptr<Server>> (*start)(const Config&) = nullptr;
   // After the signal: until nothing runs any more, or may.
-  void (*drain)(Server&, const Config&) = nullptr;
+  void (*drain)(Server&, std::chrono::nanoseconds timeout) = nullptr;
 };
 
-template <typename Server>
-absl::Status RunProgram(const Program<Server>& program, int argc, const char* const* argv) {
-  typename Server::Config config;
+template <typename Config, typename Server>
+absl::Status RunProgram(const Program<Config, Server>& program, int argc, const char* const* argv) {
+  Config config;
   ConfigParser parser("baton-" + program.role, program.description);
   program.bind(config, parser);
   BATON_ASSIGN_OR_RETURN(const ParseOutcome outcome, parser.Parse(argc, argv));
   if (outcome == ParseOutcome::kExit) return absl::OkStatus();
-  BATON_RETURN_IF_ERROR(InitLogging(program.role, program.log_level(config)));
+  BATON_RETURN_IF_ERROR(InitLogging(program.role, config.log_level));
   spdlog::info("settings: {}", absl::StrJoin(parser.DescribeChanged(), ", "));
   for (const std::string& line : parser.Describe()) spdlog::debug("setting: {}", line);
 
   ShutdownSignal shutdown;  // before any thread
-  BATON_ASSIGN_OR_RETURN(const auto server, Server::Start(config));
+  BATON_ASSIGN_OR_RETURN(const auto server, program.start(config));
   std::printf("%s\n", server->ListeningLine().c_str());
   std::fflush(stdout);
 
   spdlog::info("signal {}: draining", shutdown.Wait());
-  program.drain(*server, config);
+  program.drain(*server, config.drain_timeout);
   return absl::OkStatus();
 }
 
-template <typename Server>
-int ProgramMain(const Program<Server>& program, int argc, const char* const* argv) {
+template <typename Config, typename Server>
+int ProgramMain(const Program<Config, Server>& program, int argc, const char* const* argv) {
   const absl::Status status = RunProgram(program, argc, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "baton-%s: %s\n", program.role.c_str(),

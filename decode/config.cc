@@ -3,8 +3,7 @@
 namespace baton::decode {
 
 void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
-  rpc::BindWorkerHost(config.host, parser);
-  engine::BindOptions(config.engine, parser);
+  worker::BindWorkerConfig(config, parser);
   parser.Group("Decode");
   parser
       .Add("queue-limit", &config.queue_limit,
@@ -31,10 +30,6 @@ void BindDecodeConfig(DecodeConfig& config, ConfigParser& parser) {
            "output tokens that pages are reserved for when a sequence is admitted")
       .Range(1, 1 << 20)
       .Unit("tokens");
-  parser.Add(
-      "transports", &config.transports,
-      "transports of hand-offs, best first: cuda_ipc and shm (within one machine), nccl, grpc");
-  kvtransfer::BindFaults(config.faults, parser);
 }
 
 }  // namespace baton::decode

@@ -2,21 +2,17 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "common/config.h"
-#include "common/rpc/worker_host.h"
-#include "engine/options_config.h"
-#include "kvtransfer/fault/fault_plan.h"
+#include "worker/config.h"
 
 namespace baton::decode {
 
-struct DecodeConfig {
-  rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7002", .metrics_listen = "127.0.0.1:9002"};
-  engine::OptionsConfig engine = {.step_tokens = 1024, .chunk_tokens = 512};
-  kvtransfer::FaultConfig faults;
-  std::vector<std::string> transports = {"shm", "grpc"};  // best first
+struct DecodeConfig : worker::WorkerConfig {
+  DecodeConfig()
+      : WorkerConfig{.listen = "127.0.0.1:7002",
+                     .metrics_listen = "127.0.0.1:9002",
+                     .engine = {.step_tokens = 1024, .chunk_tokens = 512}} {}
 
   // Affects behaviour.
   int queue_limit = 256;             // requests that wait, from admission to their first step

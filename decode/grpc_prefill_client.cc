@@ -38,7 +38,7 @@ struct Agreement {
 struct GrpcPrefillClient::Shared {
   const kvtransfer::Manifest manifest;
   const uint64_t semantics_hash;
-  const std::function<v1::WorkerRef()> self;
+  const v1::WorkerRef self;
   WorkerMetrics& metrics;
   const rpc::Credentials credentials;
   const kvtransfer::ControlFaults* const faults;
@@ -93,7 +93,7 @@ class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
  private:
   void StartHandshake() {
     v1::HandshakeRequest request;
-    *request.mutable_caller() = shared_->self();
+    *request.mutable_caller() = shared_->self;
     *request.mutable_manifest() = kvtransfer::ManifestToProto(shared_->manifest);
     control_.Handshake(request, kHandshakeTimeout,
                        [self = shared_from_this()](absl::StatusOr<v1::HandshakeResponse> answer) {
@@ -213,7 +213,7 @@ class GrpcPrefillClient::Call final : public PrefillCall,
     v1::PrefillRunRequest request;
     v1::PrefillRunRequest::Open& open = *request.mutable_open();
     *open.mutable_attempt() = rpc::AttemptToProto(open_.attempt);
-    *open.mutable_decode() = shared_->self();
+    *open.mutable_decode() = shared_->self;
     open.set_expected_prefill_incarnation(agreement.incarnation);
     open.set_semantics_hash(shared_->semantics_hash);
     open.mutable_prompt_tokens()->Add(open_.prompt->begin(), open_.prompt->end());
@@ -338,9 +338,8 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   std::shared_ptr<const SentLane> sent_ ABSL_GUARDED_BY(mutex_);  // to stream_
 };
 
-GrpcPrefillClient::GrpcPrefillClient(kvtransfer::Manifest manifest,
-                                     std::function<v1::WorkerRef()> self, WorkerMetrics& metrics,
-                                     const rpc::Credentials& credentials,
+GrpcPrefillClient::GrpcPrefillClient(kvtransfer::Manifest manifest, v1::WorkerRef self,
+                                     WorkerMetrics& metrics, const rpc::Credentials& credentials,
                                      const kvtransfer::ControlFaults* faults)
     : shared_(
           std::make_shared<const Shared>(Shared{manifest, kvtransfer::SemanticsHash(manifest),

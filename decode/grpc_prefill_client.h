@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,10 +21,10 @@ namespace baton::decode {
 // Thread-safe.
 class GrpcPrefillClient final : public PrefillClient {
  public:
-  // `self` says who this worker is, as advertised. `metrics` and `faults` (none: nullptr) outlive
+  // `self` is this worker as others know it. `metrics` and `faults` (none: nullptr) outlive
   // every call's on_end.
-  GrpcPrefillClient(kvtransfer::Manifest manifest, std::function<v1::WorkerRef()> self,
-                    WorkerMetrics& metrics, const rpc::Credentials& credentials = {},
+  GrpcPrefillClient(kvtransfer::Manifest manifest, v1::WorkerRef self, WorkerMetrics& metrics,
+                    const rpc::Credentials& credentials = {},
                     const kvtransfer::ControlFaults* faults = nullptr);
   ~GrpcPrefillClient() override;
 

@@ -9,6 +9,7 @@
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
+#include "worker/role.h"
 
 namespace baton::decode {
 namespace {
@@ -116,24 +117,30 @@ GenerateRequest FromProto(const v1::DecodeGenerateRequest& proto) {
 
 grpc::ServerWriteReactor<v1::DecodeGenerateResponse>* DecodeService::Generate(
     grpc::CallbackServerContext* context, const v1::DecodeGenerateRequest* proto) {
+  Decoder* const decoder = decoder_;
+  if (decoder == nullptr) {
+    const std::shared_ptr<Writer> refused = Writer::Create(1, nullptr);
+    refused->Finish(worker::StillLoading());
+    return refused->reactor();
+  }
   GenerateRequest request = FromProto(*proto);
   request.timeout = rpc::RemainingTime(*context);
   const auto stream =
-      std::make_shared<GenerateStream>(static_cast<uint32_t>(request.prompt.size()), self_());
+      std::make_shared<GenerateStream>(static_cast<uint32_t>(request.prompt.size()), self_);
   // Set before the reactor is returned, hence before on_done.
   const auto id = std::make_shared<Decoder::Id>(0);
   const size_t buffered = size_t{request.sampling.max_tokens} + 1;
   const std::shared_ptr<Writer> writer =
-      Writer::Create(buffered, [this, id](const absl::Status& status) {
-        if (!status.ok()) decoder_.Cancel(*id, status);
+      Writer::Create(buffered, [decoder, id](const absl::Status& status) {
+        if (!status.ok()) decoder->Cancel(*id, status);
       });
   stream->Attach(writer);
   request.stream = stream;
-  absl::StatusOr<Decoder::Id> submitted = decoder_.Submit(std::move(request));
+  absl::StatusOr<Decoder::Id> submitted = decoder->Submit(std::move(request));
   if (submitted.ok()) {
     *id = *submitted;
   } else {
-    writer->Finish(WithDetail(submitted.status(), Leg::kDecode, self_()));
+    writer->Finish(WithDetail(submitted.status(), Leg::kDecode, self_));
   }
   return writer->reactor();
 }
@@ -141,10 +148,16 @@ grpc::ServerWriteReactor<v1::DecodeGenerateResponse>* DecodeService::Generate(
 grpc::ServerUnaryReactor* DecodeService::Finish(grpc::CallbackServerContext* context,
                                                 const v1::DecodeFinishRequest* request,
                                                 v1::DecodeFinishResponse* /*response*/) {
-  decoder_.Finish(rpc::AttemptFromProto(request->attempt()));
+  Decoder* const decoder = decoder_;
+  if (decoder != nullptr) decoder->Finish(rpc::AttemptFromProto(request->attempt()));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(decoder != nullptr ? grpc::Status::OK : rpc::ToGrpc(worker::StillLoading()));
   return reactor;
+}
+
+void DecodeService::Begin(Decoder& decoder, const v1::WorkerRef& self) {
+  self_ = self;
+  decoder_ = &decoder;
 }
 
 }  // namespace baton::decode

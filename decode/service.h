@@ -1,6 +1,6 @@
 #pragma once
 
-#include <functional>
+#include <atomic>
 
 #include "baton/v1/decode.grpc.pb.h"
 #include "decode/decoder.h"
@@ -10,9 +10,9 @@ namespace baton::decode {
 // Decode on the wire: turns messages into calls of the Decoder and back.
 class DecodeService final : public v1::Decode::CallbackService {
  public:
-  // `decoder` outlives every call: shut the server down first. `self` says who this worker is.
-  DecodeService(Decoder& decoder, std::function<v1::WorkerRef()> self)
-      : decoder_(decoder), self_(std::move(self)) {}
+  // Requests go to `decoder` from now on; until then calls are UNAVAILABLE. It outlives every call:
+  // shut the server down first. `self` is this worker as others know it. Once.
+  void Begin(Decoder& decoder, const v1::WorkerRef& self);
 
   grpc::ServerWriteReactor<v1::DecodeGenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::DecodeGenerateRequest* request) override;
@@ -21,8 +21,8 @@ class DecodeService final : public v1::Decode::CallbackService {
                                    v1::DecodeFinishResponse* response) override;
 
  private:
-  Decoder& decoder_;
-  const std::function<v1::WorkerRef()> self_;
+  v1::WorkerRef self_;  // written before decoder_, read after it
+  std::atomic<Decoder*> decoder_{nullptr};
 };
 
 }  // namespace baton::decode

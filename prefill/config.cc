@@ -3,8 +3,7 @@
 namespace baton::prefill {
 
 void BindPrefillConfig(PrefillConfig& config, ConfigParser& parser) {
-  rpc::BindWorkerHost(config.host, parser);
-  engine::BindOptions(config.engine, parser);
+  worker::BindWorkerConfig(config, parser);
   parser.Group("Prefill");
   parser.Add("queue-limit", &config.queue_limit, "prompts that may wait; more are refused")
       .Range(1, 1 << 20);
@@ -18,10 +17,6 @@ void BindPrefillConfig(PrefillConfig& config, ConfigParser& parser) {
              "elsewhere");
   parser.Add("handoff-timeout", &config.handoff_timeout,
              "how long a computed, granted prompt may take to be received");
-  parser.Add(
-      "transports", &config.transports,
-      "transports of hand-offs, best first: cuda_ipc and shm (within one machine), nccl, grpc");
-  kvtransfer::BindFaults(config.faults, parser);
 }
 
 }  // namespace baton::prefill

@@ -1,21 +1,14 @@
 #pragma once
 
 #include <chrono>
-#include <string>
-#include <vector>
 
 #include "common/config.h"
-#include "common/rpc/worker_host.h"
-#include "engine/options_config.h"
-#include "kvtransfer/fault/fault_plan.h"
+#include "worker/config.h"
 
 namespace baton::prefill {
 
-struct PrefillConfig {
-  rpc::WorkerHostConfig host = {.listen = "127.0.0.1:7001", .metrics_listen = "127.0.0.1:9001"};
-  engine::OptionsConfig engine;
-  kvtransfer::FaultConfig faults;
-  std::vector<std::string> transports = {"shm", "grpc"};  // best first
+struct PrefillConfig : worker::WorkerConfig {
+  PrefillConfig() : WorkerConfig{.listen = "127.0.0.1:7001", .metrics_listen = "127.0.0.1:9001"} {}
 
   // Affects behaviour.
   int queue_limit = 256;  // prompts that wait to be started

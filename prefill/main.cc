@@ -1,10 +1,12 @@
-#include "common/rpc/worker_main.h"
+#include "common/process_main.h"
 #include "prefill/worker.h"
 
 int main(int argc, char** argv) {
-  return baton::rpc::WorkerMain<baton::prefill::PrefillWorker>(
+  return baton::ProgramMain<baton::prefill::PrefillConfig, baton::worker::Worker>(
       {.role = "prefill",
        .description = "Computes prompts for decode workers and hands their caches over.",
-       .bind = baton::prefill::BindPrefillConfig},
+       .bind = baton::prefill::BindPrefillConfig,
+       .start = baton::prefill::StartPrefillWorker,
+       .drain = baton::worker::DrainAndStop},
       argc, argv);
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
+#include "worker/role.h"
 
 namespace baton::prefill {
 namespace {
@@ -178,7 +179,16 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
 
 grpc::ServerBidiReactor<v1::PrefillRunRequest, v1::PrefillRunResponse>* PrefillService::Run(
     grpc::CallbackServerContext* /*context*/) {
-  return std::make_shared<RunCall>(options_, prefiller_)->Start();
+  Prefiller* const prefiller = prefiller_;
+  if (prefiller != nullptr) return std::make_shared<RunCall>(options_, *prefiller)->Start();
+  const std::shared_ptr<Stream> refused = Stream::Create(kMaxQueued, {});
+  refused->Finish(worker::StillLoading());
+  return refused->reactor();
+}
+
+void PrefillService::Begin(const PrefillServiceOptions& options, Prefiller& prefiller) {
+  options_ = options;
+  prefiller_ = &prefiller;
 }
 
 }  // namespace baton::prefill

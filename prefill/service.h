@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,16 +22,16 @@ struct PrefillServiceOptions {
 // Prefill.Run on the wire: turns messages into calls of the Prefiller and back.
 class PrefillService final : public v1::Prefill::CallbackService {
  public:
-  // `prefiller` outlives every call: shut the server down first.
-  PrefillService(const PrefillServiceOptions& options, Prefiller& prefiller)
-      : options_(options), prefiller_(prefiller) {}
+  // Prompts go to `prefiller` from now on; until then calls are UNAVAILABLE. It outlives every
+  // call: shut the server down first. Once.
+  void Begin(const PrefillServiceOptions& options, Prefiller& prefiller);
 
   grpc::ServerBidiReactor<v1::PrefillRunRequest, v1::PrefillRunResponse>* Run(
       grpc::CallbackServerContext* context) override;
 
  private:
-  const PrefillServiceOptions options_;
-  Prefiller& prefiller_;
+  PrefillServiceOptions options_;  // written before prefiller_, read after it
+  std::atomic<Prefiller*> prefiller_{nullptr};
 };
 
 }  // namespace baton::prefill

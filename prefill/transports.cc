@@ -7,7 +7,6 @@
 #include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/grpc/lane_stream.h"
 #include "kvtransfer/grpc/transfer_client.h"
-#include "kvtransfer/manifest.h"
 #include "kvtransfer/sender_switch.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/shm/wire.h"
@@ -15,10 +14,8 @@
 namespace baton::prefill {
 
 absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(const std::vector<std::string>& names,
-                                                             const std::string& device,
                                                              const kvtransfer::PlaneFaults& faults,
                                                              const rpc::Credentials& credentials) {
-  BATON_RETURN_IF_ERROR(kvtransfer::CheckTransportNames(names, device)) << "transports";
   std::unique_ptr<Transports> transports(new Transports(credentials));
   kvtransfer::SenderSwitch::Ways ways;
   for (const std::string& name : names) {

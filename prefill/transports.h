@@ -19,11 +19,10 @@ namespace baton::prefill {
 // The sending ends of a worker's transports.
 class Transports {
  public:
-  // One sender for each of `names`, faulty where the plan says so. INVALID_ARGUMENT for a name that
-  // is unknown or cannot go with caches on `device`, UNAVAILABLE for one that this machine lacks.
+  // One sender for each of `names`, faulty where the plan says so. UNAVAILABLE for one that this
+  // machine lacks.
   // `credentials` are for what goes over gRPC.
   static absl::StatusOr<std::unique_ptr<Transports>> Make(const std::vector<std::string>& names,
-                                                          const std::string& device,
                                                           const kvtransfer::PlaneFaults& faults,
                                                           const rpc::Credentials& credentials);
 

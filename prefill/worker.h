@@ -1,43 +1,14 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/metrics.h"
 #include "prefill/config.h"
-#include "prefill/prefiller.h"
+#include "worker/worker.h"
 
 namespace baton::prefill {
 
-// A whole prefill worker: engine, sender, services, metrics. Any number in one process.
-class PrefillWorker {
- public:
-  using Config = PrefillConfig;
-
-  // Loads the model, then serves. Errors name the flag, file or address at fault.
-  static absl::StatusOr<std::unique_ptr<PrefillWorker>> Start(const PrefillConfig& config);
-  // Stop.
-  ~PrefillWorker();
-
-  // host:port of its gRPC server, as told to others.
-  std::string address() const;
-  std::string ListeningLine() const;
-  WorkerLoad load() const;
-  const Metrics& metrics() const;
-  // Every page and slot is free or has exactly one owner; see Engine::AuditCache.
-  absl::Status AuditCache() const;
-
-  // Not ready, refuses new work, finishes what runs: true when all is done within `timeout`.
-  bool Drain(Clock::Duration timeout);
-  // Cancels what runs and stops serving. Idempotent.
-  void Stop();
-
- private:
-  struct Impl;
-  explicit PrefillWorker(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
+// A worker that computes prompts for decode workers and sends them their caches.
+absl::StatusOr<std::unique_ptr<worker::Worker>> StartPrefillWorker(const PrefillConfig& config);
 
 }  // namespace baton::prefill

@@ -3,12 +3,11 @@
 
 int main(int argc, char** argv) {
   using baton::router::Router;
-  using Config = Router::Config;
-  return baton::ProgramMain<Router>(
+  return baton::ProgramMain<baton::router::RouterConfig, Router>(
       {.role = "router",
        .description = "Routes inference requests to prefill and decode workers.",
        .bind = baton::router::BindRouterConfig,
-       .log_level = [](const Config& config) -> const std::string& { return config.log_level; },
-       .drain = [](Router& router, const Config& config) { router.Drain(config.drain_timeout); }},
+       .start = Router::Start,
+       .drain = [](Router& router, std::chrono::nanoseconds timeout) { router.Drain(timeout); }},
       argc, argv);
 }

@@ -13,8 +13,6 @@ namespace baton::router {
 // one process. Thread-safe.
 class Router {
  public:
-  using Config = RouterConfig;
-
   // Serves from the moment it returns, on bound ports. Waits for the first answer of every worker,
   // for at most a second: they need not be up. Errors name the file, flag or address at fault.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config);

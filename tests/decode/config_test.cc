@@ -22,7 +22,7 @@ TEST(DecodeConfigTest, TheShippedFileIsValid) {
   ConfigParser parser("baton-decode", "Decodes.");
   BindDecodeConfig(config, parser);
   EXPECT_THAT(parser.ParseFile(BATON_SOURCE_DIR "/deploy/configs/decode.yaml"), IsOk());
-  EXPECT_EQ(config.host.listen, "0.0.0.0:7002");
+  EXPECT_EQ(config.listen, "0.0.0.0:7002");
   EXPECT_EQ(config.engine.slots, 64);
   EXPECT_THAT(engine::MakeEngineOptions(config.engine), IsOk());
 }
@@ -43,7 +43,7 @@ TEST(DecodeConfigTest, FlagsReachTheStructs) {
   EXPECT_EQ(config.queue_limit, 3);
   EXPECT_EQ(config.growth_tokens, 128);
   EXPECT_EQ(config.handoff_timeout, std::chrono::milliseconds(250));
-  EXPECT_EQ(config.host.advertise, "10.0.0.1:7002");
+  EXPECT_EQ(config.advertise, "10.0.0.1:7002");
   EXPECT_EQ(engine::MakeEngineOptions(config.engine)->cache.kv_format,
             kernels::EntryFormat::kFp8Packed);
 }

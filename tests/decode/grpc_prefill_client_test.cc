@@ -94,7 +94,7 @@ class GrpcPrefillClientTest : public ::testing::Test {
   Metrics registry_{"decode"};
   WorkerMetrics metrics_{registry_};
   PrefillDone done_;
-  GrpcPrefillClient client_{TestManifest(), [] { return v1::WorkerRef(); }, metrics_};
+  GrpcPrefillClient client_{TestManifest(), v1::WorkerRef(), metrics_};
 };
 
 TEST_F(GrpcPrefillClientTest, ARefusalForWantOfRoomIsNoReasonToShakeHandsAgain) {

@@ -19,9 +19,11 @@ MAY_INCLUDE = {
     "router": ["common", "common/base", "common/rpc", "common/tls", "baton/v1"],
     "router/tokenizer": ["common", "common/base"],
     "router/chat": ["router/tokenizer", "common", "common/base"],
-    "prefill": ["engine", "kvtransfer", "kvtransfer/grpc", "kernels/runtime", "common",
+    "worker": ["engine", "kvtransfer", "kvtransfer/grpc", "common", "common/base", "common/rpc",
+               "baton/v1"],
+    "prefill": ["worker", "engine", "kvtransfer", "kvtransfer/grpc", "kernels/runtime", "common",
                 "common/base", "common/rpc", "baton/v1"],
-    "decode": ["engine", "kvtransfer", "kvtransfer/grpc", "kernels/runtime", "common",
+    "decode": ["worker", "engine", "kvtransfer", "kvtransfer/grpc", "kernels/runtime", "common",
                "common/base", "common/rpc", "baton/v1"],
 }
 # Folders whose sub-folders are one box unless listed above.

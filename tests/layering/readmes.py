@@ -4,8 +4,8 @@ import re
 
 import repository
 
-BOXES = ("proto", "common", "kernels", "engine", "kvtransfer", "prefill", "decode", "router",
-         "cli", "models", "tests")
+BOXES = ("proto", "common", "kernels", "engine", "kvtransfer", "worker", "prefill", "decode",
+         "router", "cli", "models", "tests")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 problems = [f"{box}/README.md is missing" for box in BOXES

@@ -4,8 +4,8 @@ import pathlib
 import subprocess
 import sys
 
-CODE_FOLDERS = ("proto", "common", "kernels", "engine", "kvtransfer", "prefill", "decode", "router",
-                "cli", "tests")
+CODE_FOLDERS = ("proto", "common", "kernels", "engine", "kvtransfer", "worker", "prefill", "decode",
+                "router", "cli", "tests")
 CODE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".py", ".proto")
 
 

@@ -15,7 +15,7 @@ TEST(PrefillConfigTest, TheShippedFileIsValid) {
   ConfigParser parser("baton-prefill", "Prefills.");
   BindPrefillConfig(config, parser);
   EXPECT_THAT(parser.ParseFile(BATON_SOURCE_DIR "/deploy/configs/prefill.yaml"), IsOk());
-  EXPECT_EQ(config.host.listen, "0.0.0.0:7001");
+  EXPECT_EQ(config.listen, "0.0.0.0:7001");
   EXPECT_EQ(config.max_ungranted, 50);
   EXPECT_THAT(engine::MakeEngineOptions(config.engine), IsOk());
 }

@@ -17,21 +17,20 @@ namespace {
 constexpr char kModelDir[] = BATON_SOURCE_DIR "/models/needle-17m";
 constexpr char kAnyPort[] = "127.0.0.1:0";
 
-void Small(rpc::WorkerHostConfig& host, engine::OptionsConfig& engine) {
-  host.listen = kAnyPort;
-  host.metrics_listen.clear();  // Metrics::Text() does
-  engine.model_dir = kModelDir;
-  engine.threads = 1;  // all workers share the machine
-  engine.page_tokens = 128;
-  engine.pages = 64;
-  engine.slots = 8;
-  engine.step_tokens = 512;
-  engine.chunk_tokens = 256;
-  engine.prefix_cache = 0;  // tests ask the same again and again, and mean it
+void Small(worker::WorkerConfig& config) {
+  config.listen = kAnyPort;
+  config.metrics_listen.clear();  // Metrics::Text() does
+  config.engine.model_dir = kModelDir;
+  config.engine.threads = 1;  // all workers share the machine
+  config.engine.page_tokens = 128;
+  config.engine.pages = 64;
+  config.engine.slots = 8;
+  config.engine.step_tokens = 512;
+  config.engine.chunk_tokens = 256;
+  config.engine.prefix_cache = 0;  // tests ask the same again and again, and mean it
 }
 
-template <typename Load>
-absl::Status CheckEmpty(const std::string& name, const Load& load) {
+absl::Status CheckEmpty(const std::string& name, const WorkerLoad& load) {
   const CacheOccupancy& cache = load.cache;
   if (cache.pages_free + cache.pages_prefix == cache.pages_total &&
       cache.slots_free == cache.slots_total) {
@@ -44,10 +43,9 @@ absl::Status CheckEmpty(const std::string& name, const Load& load) {
                    cache.pages_transfer, ", quarantine ", cache.pages_quarantine));
 }
 
-template <typename Worker>
-absl::Status CheckIdle(const std::string& name, const Worker& worker) {
+absl::Status CheckIdle(const std::string& name, const worker::Worker& worker) {
   const auto idle = [&] {
-    const auto load = worker.load();
+    const WorkerLoad load = worker.load();
     return load.running == 0 && load.waiting == 0 && CheckEmpty(name, load).ok();
   };
   if (!Eventually(idle)) {
@@ -154,13 +152,13 @@ Outcome Generation::Wait() {
   return state_->outcome;
 }
 
-absl::StatusOr<std::unique_ptr<prefill::PrefillWorker>> Cluster::StartPrefill(
-    int index, const std::string& listen) {
+absl::StatusOr<std::unique_ptr<worker::Worker>> Cluster::StartPrefill(int index,
+                                                                      const std::string& listen) {
   prefill::PrefillConfig config;
-  Small(config.host, config.engine);
+  Small(config);
   if (options_.tune_prefill) options_.tune_prefill(index, config);
-  config.host.listen = listen;
-  return prefill::PrefillWorker::Start(config);
+  config.listen = listen;
+  return prefill::StartPrefillWorker(config);
 }
 
 absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& options) {
@@ -171,10 +169,10 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& op
   }
   for (int i = 0; i < options.decode; ++i) {
     decode::DecodeConfig config;
-    Small(config.host, config.engine);
+    Small(config);
     config.local_prefill_tokens = 0;
     if (options.tune_decode) options.tune_decode(i, config);
-    BATON_ASSIGN_OR_RETURN(auto worker, decode::DecodeWorker::Start(config));
+    BATON_ASSIGN_OR_RETURN(auto worker, decode::StartDecodeWorker(config));
     cluster->decode_.push_back(std::move(worker));
   }
   if (options.router) {

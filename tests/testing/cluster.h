@@ -79,8 +79,8 @@ class Cluster {
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(const ClusterOptions& options);
   ~Cluster();
 
-  prefill::PrefillWorker& prefill(int index = 0) { return *prefill_.at(index); }
-  decode::DecodeWorker& decode(int index = 0) { return *decode_.at(index); }
+  worker::Worker& prefill(int index = 0) { return *prefill_.at(index); }
+  worker::Worker& decode(int index = 0) { return *decode_.at(index); }
   router::Router& router() { return *router_; }
   std::vector<std::string> prefill_addresses() const;
 
@@ -99,12 +99,12 @@ class Cluster {
 
  private:
   explicit Cluster(const ClusterOptions& options) : options_(options) {}
-  absl::StatusOr<std::unique_ptr<prefill::PrefillWorker>> StartPrefill(int index,
-                                                                       const std::string& listen);
+  absl::StatusOr<std::unique_ptr<worker::Worker>> StartPrefill(int index,
+                                                               const std::string& listen);
 
   const ClusterOptions options_;
-  std::vector<std::unique_ptr<prefill::PrefillWorker>> prefill_;
-  std::vector<std::unique_ptr<decode::DecodeWorker>> decode_;
+  std::vector<std::unique_ptr<worker::Worker>> prefill_;
+  std::vector<std::unique_ptr<worker::Worker>> decode_;
   std::unique_ptr<router::Router> router_;
 };
 

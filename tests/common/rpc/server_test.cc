@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "tests/common/rpc/fake_services.h"
+#include "tests/common/rpc/health.h"
 #include "tests/common/rpc/relay.h"
 #include "tests/testing/status_matchers.h"
 
@@ -37,23 +38,6 @@ std::string TextOf(const grpc::ByteBuffer& bytes) {
     text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
   return text;
-}
-
-// grpc.health.v1.Health.Check, by its bytes: HealthCheckRequest{service = 1}, and in the response
-// status = 1. Yields 1 SERVING or 2 NOT_SERVING.
-absl::StatusOr<int> Health(int port, const std::string& service) {
-  grpc::GenericStub stub(MakeChannel(absl::StrCat("127.0.0.1:", port), ChannelKind::kControl));
-  std::string request;
-  if (!service.empty()) request = absl::StrCat("\x0a", std::string(1, service.size()), service);
-  const grpc::ByteBuffer request_bytes = Bytes(request);
-  grpc::ClientContext context;
-  SetTimeout(context, 60s);
-  grpc::ByteBuffer response;
-  Mailbox<absl::Status> done;
-  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request_bytes,
-                 &response, [&](grpc::Status status) { done.Put(FromGrpc(status)); });
-  if (absl::Status status = done.Next(); !status.ok()) return status;
-  return TextOf(response).at(1);
 }
 
 class ServerTest : public ::testing::Test {
@@ -109,22 +93,22 @@ TEST_F(ServerTest, AnAddressThatIsNoneIsAnErrorThatNamesIt) {
 }
 
 TEST_F(ServerTest, HealthIsReportedForTheServerAndEachService) {
-  EXPECT_THAT(Health(server_->port(), ""), IsOkAndHolds(1));
-  EXPECT_THAT(Health(server_->port(), kWorkerControl), IsOkAndHolds(1));
-  EXPECT_THAT(Health(server_->port(), "no.Such"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Health(AddressOf(*server_), ""), IsOkAndHolds(1));
+  EXPECT_THAT(Health(AddressOf(*server_), kWorkerControl), IsOkAndHolds(1));
+  EXPECT_THAT(Health(AddressOf(*server_), "no.Such"), StatusIs(absl::StatusCode::kNotFound));
   server_->SetServing(false);
-  EXPECT_THAT(Health(server_->port(), ""), IsOkAndHolds(2));
-  EXPECT_THAT(Health(server_->port(), kWorkerControl), IsOkAndHolds(2));
+  EXPECT_THAT(Health(AddressOf(*server_), ""), IsOkAndHolds(2));
+  EXPECT_THAT(Health(AddressOf(*server_), kWorkerControl), IsOkAndHolds(2));
   server_->SetServing(true);
-  EXPECT_THAT(Health(server_->port(), ""), IsOkAndHolds(1));
+  EXPECT_THAT(Health(AddressOf(*server_), ""), IsOkAndHolds(1));
 }
 
 TEST_F(ServerTest, AServerMayStartNotServing) {
   BATON_ASSERT_OK_AND_ASSIGN(
       const auto server,
       GrpcServer::Start({.listen = "127.0.0.1:0", .service_names = {"x"}, .serving = false}));
-  EXPECT_THAT(Health(server->port(), ""), IsOkAndHolds(2));
-  EXPECT_THAT(Health(server->port(), "x"), IsOkAndHolds(2));
+  EXPECT_THAT(Health(AddressOf(*server), ""), IsOkAndHolds(2));
+  EXPECT_THAT(Health(AddressOf(*server), "x"), IsOkAndHolds(2));
 }
 
 TEST_F(ServerTest, ReflectionListsTheServices) {

@@ -1,0 +1,35 @@
+#include "worker/config.h"
+
+#include "common/host_port.h"
+
+namespace baton::worker {
+
+void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser) {
+  parser.Group("Network");
+  const auto nothing_or_address = [](const std::string& text) {
+    return text.empty() || IsHostPort(text);
+  };
+  parser.Add("listen", &config.listen, "host:port to serve gRPC on; port 0 picks one")
+      .Format("host:port", IsHostPort);
+  parser
+      .Add("advertise", &config.advertise,
+           "host:port at which other processes reach this one; default: the address listened on")
+      .Format("host:port or nothing", nothing_or_address);
+  parser
+      .Add("metrics-listen", &config.metrics_listen,
+           "host:port to serve Prometheus metrics on; port 0 picks one, empty: not served")
+      .Format("host:port or nothing", nothing_or_address);
+  parser.Add(
+      "transports", &config.transports,
+      "transports of hand-offs, best first: cuda_ipc and shm (within one machine), nccl, grpc");
+  BindClusterTls(config.tls, parser);
+  parser.Group("Process");
+  parser.Add("log-level", &config.log_level, "how much is logged to stderr")
+      .OneOf({"trace", "debug", "info", "warning", "error", "off"});
+  parser.Add("drain-timeout", &config.drain_timeout,
+             "how long SIGTERM waits for requests that run before it cancels them");
+  engine::BindOptions(config.engine, parser);
+  kvtransfer::BindFaults(config.faults, parser);
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "common/config.h"
+#include "common/rpc/credentials.h"
+#include "engine/options_config.h"
+#include "kvtransfer/fault/fault_plan.h"
+
+namespace baton::worker {
+
+// What workers of both roles are told; a role's configuration is this and its own.
+struct WorkerConfig {
+  // Affects behaviour.
+  std::string listen = "127.0.0.1:7000";
+  std::string advertise{};  // host:port told to others; empty: listen's host and the bound port
+  std::string metrics_listen = "127.0.0.1:9000";  // empty: not served
+  rpc::ClusterTls tls{};
+  std::string log_level = "info";
+  std::chrono::nanoseconds drain_timeout = std::chrono::minutes(5);
+  std::vector<std::string> transports = {"shm", "grpc"};  // of hand-offs, best first
+  kvtransfer::FaultConfig faults{};
+
+  engine::OptionsConfig engine{};
+};
+
+// `config` must outlive `parser`.
+void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser);
+
+}  // namespace baton::worker
