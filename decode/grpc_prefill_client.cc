@@ -22,6 +22,8 @@ namespace baton::decode {
 namespace {
 
 constexpr std::chrono::seconds kHandshakeTimeout{5};
+// Enough for a connection within a cluster; what a dead worker costs before another is asked.
+constexpr std::chrono::milliseconds kRedialPatience{200};
 // Open, Grant and Received: a stream never has more to say.
 constexpr size_t kMaxQueued = 4;
 
@@ -80,7 +82,8 @@ class GrpcPrefillClient::Link : public std::enable_shared_from_this<Link> {
     if (kept) {
       agreed(*kept, true);
     } else if (start) {
-      StartHandshake();
+      // A router that names the worker has just heard from it.
+      control_.Redial(kRedialPatience, [self = shared_from_this()] { self->StartHandshake(); });
     }
   }
 

@@ -7,6 +7,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/unary_call.h"
 #include "common/status_macros.h"
+#include "grpcpp/channel.h"
 
 namespace baton::rpc {
 namespace {
@@ -38,7 +39,11 @@ absl::StatusOr<Response> Await(Call call) {
 }  // namespace
 
 struct WorkerControlClient::Impl {
-  std::unique_ptr<v1::WorkerControl::Stub> stub;
+  explicit Impl(std::shared_ptr<grpc::Channel> to_worker)
+      : channel(std::move(to_worker)), stub(v1::WorkerControl::NewStub(channel)) {}
+
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::WorkerControl::Stub> stub;
 };
 
 WorkerControlClient::WorkerControlClient(std::string address, const Credentials& credentials)
@@ -46,8 +51,7 @@ WorkerControlClient::WorkerControlClient(std::string address, const Credentials&
 
 WorkerControlClient::WorkerControlClient(std::string address,
                                          std::shared_ptr<grpc::Channel> channel)
-    : address_(std::move(address)),
-      impl_(new Impl{v1::WorkerControl::NewStub(std::move(channel))}) {}
+    : address_(std::move(address)), impl_(std::make_unique<Impl>(std::move(channel))) {}
 
 WorkerControlClient::~WorkerControlClient() = default;
 
@@ -71,6 +75,23 @@ void WorkerControlClient::Handshake(const v1::HandshakeRequest& request,
         impl_->stub->async()->Handshake(context, &request, response, std::move(then));
       },
       Naming(address_, std::move(done)));
+}
+
+void WorkerControlClient::Redial(std::chrono::nanoseconds patience,
+                                 std::function<void()> then) const {
+  if (impl_->channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) {
+    then();
+    return;
+  }
+  grpc::experimental::ChannelResetConnectionBackoff(impl_->channel.get());
+  const v1::GetInfoRequest request;  // a call that waits is how one waits for a connection
+  CallUnary<v1::GetInfoResponse>(
+      patience,
+      [&](auto* context, auto* response, auto then) {
+        context->set_wait_for_ready(true);
+        impl_->stub->async()->GetInfo(context, &request, response, std::move(then));
+      },
+      [then = std::move(then)](const absl::StatusOr<v1::GetInfoResponse>&) { then(); });
 }
 
 absl::StatusOr<v1::GetInfoResponse> WorkerControlClient::GetInfo(

@@ -31,7 +31,13 @@ class WorkerControlClient {
   void Handshake(const v1::HandshakeRequest& request, std::chrono::nanoseconds timeout,
                  Callback<v1::HandshakeResponse> done) const;
 
-  // The same, waiting for the answer. Not on a gRPC thread.
+  // Calls meet the last failure to connect until gRPC's next attempt is due, up to kReconnectMax
+  // later. For callers who have just been told that the worker is there: if that is how things
+  // stand, an attempt is made now. `then` runs when it has succeeded, when `patience` is over, or
+  // at once; as Callbacks do.
+  void Redial(std::chrono::nanoseconds patience, std::function<void()> then) const;
+
+  // GetInfo and Handshake, waiting for the answer. Not on a gRPC thread.
   absl::StatusOr<v1::GetInfoResponse> GetInfo(std::chrono::nanoseconds timeout) const;
   absl::StatusOr<v1::HandshakeResponse> Handshake(const v1::HandshakeRequest& request,
                                                   std::chrono::nanoseconds timeout) const;

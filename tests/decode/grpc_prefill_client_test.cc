@@ -56,13 +56,15 @@ class FakePrefill final : public v1::Prefill::Service, public v1::WorkerControl:
 
 class GrpcPrefillClientTest : public ::testing::Test {
  protected:
-  GrpcPrefillClientTest() {
+  GrpcPrefillClientTest() { Listen(0); }
+
+  void Listen(int port) {
     auto server =
-        rpc::GrpcServer::Start({.listen = "127.0.0.1:0",
+        rpc::GrpcServer::Start({.listen = "127.0.0.1:" + std::to_string(port),
                                 .services = {static_cast<v1::Prefill::Service*>(&worker_),
                                              static_cast<v1::WorkerControl::Service*>(&worker_)},
                                 .service_names = {}});
-    EXPECT_THAT(server, IsOk());
+    ASSERT_THAT(server, IsOk());
     server_ = *std::move(server);
   }
 
@@ -125,6 +127,20 @@ TEST_F(GrpcPrefillClientTest, ARestartedWorkerIsTriedOnceMoreUnderItsNewIncarnat
   EXPECT_THAT(Call(), IsOk());
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(worker_.handshakes, 2);
+}
+
+// gRPC would answer with the last failure for up to a second more.
+TEST_F(GrpcPrefillClientTest, AWorkerThatIsBackIsReachedAtOnce) {
+  worker_.run = [](auto*, auto*) { return grpc::Status::OK; };
+  const int port = server_->port();
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  EXPECT_THAT(Call(), IsOk());
+  server_.reset();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(CallTo(address), StatusIs(absl::StatusCode::kUnavailable));
+  }
+  Listen(port);
+  EXPECT_THAT(CallTo(address), IsOk());
 }
 
 // A worker that is there, and does nothing.
