@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,6 +39,21 @@ int ServerPort() {
   return server->port();
 }
 
+// libFuzzer's timer interrupts any call of this thread; a connection is made all the same.
+void Connect(int client, const sockaddr_in& address) {
+  int error = connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0
+                  ? 0
+                  : errno;
+  if (error == EINTR) {
+    pollfd made{.fd = client, .events = POLLOUT, .revents = 0};
+    while (poll(&made, 1, /*timeout=*/-1) < 0 && errno == EINTR) {
+    }
+    socklen_t size = sizeof(error);
+    getsockopt(client, SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  BATON_CHECK(error == 0) << std::strerror(error);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -52,10 +68,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(ServerPort()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  BATON_CHECK(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0)
-      << std::strerror(errno);
+  Connect(client, address);
   while (size > 0) {
     const ssize_t sent = send(client, data, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) break;
     data += sent;
     size -= static_cast<size_t>(sent);
@@ -65,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string answer;
   char bytes[4096];
   ssize_t received = 0;
-  do {  // libFuzzer's timer interrupts
+  do {
     received = recv(client, bytes, sizeof(bytes), 0);
     if (received > 0) answer.append(bytes, received);
   } while (received > 0 || (received < 0 && errno == EINTR));
