@@ -10,7 +10,6 @@
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/gemm_small.h"
-#include "kernels/cuda/gemm_small_wgmma.cuh"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/error.h"
 
@@ -243,7 +242,7 @@ __device__ void MultiplyFp8(Chunks<S>& chunks, int use, float (&sums)[kCount][kS
   WgmmaCommit();
 }
 
-// A chunk's sum is scaled before it is added: tensor cores keep about 14 bits of an FP8 sum.
+// A chunk's sum is scaled before it is added: tensor cores keep about 14 bits of it (WgmmaFp8).
 template <int kTokens, typename S, int kCount>
 __device__ void AddScaled(Chunks<S>& chunks, float (&sums)[kCount][kTokens / 2],
                           float (&acc)[kTokens / 2]) {
@@ -328,8 +327,8 @@ __device__ void MultiplyTile(Chunks<Shared<Product::kWidened, kTokens, kPanel>>&
     WgmmaFence();
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      WgmmaRegisterBf16(acc, a + 4 * k, Advanced(x, k / 4 * S::kXBytes + k % 4 * 32),
-                        chunk > 0 || k > 0);
+      Wgmma<false>(acc, a + 4 * k, Advanced(x, k / 4 * S::kXBytes + k % 4 * 32),
+                   chunk > 0 || k > 0);
     }
     WgmmaCommit();
     uint32_t next[32];

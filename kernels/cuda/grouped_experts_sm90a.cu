@@ -8,7 +8,6 @@
 #include "kernels/cuda/grouped_product.h"
 #include "kernels/cuda/grouped_tiles.cuh"
 #include "kernels/cuda/grouped_weights.cuh"
-#include "kernels/cuda/grouped_wgmma.cuh"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/error.h"
 
@@ -194,9 +193,8 @@ __device__ void MultiplyPass(const Shared<kTokens, kGated>& shared, int steps, i
     const uint64_t input = ChannelsSummed(SharedAddress(shared.Input(n)));
     KeepUntilHere(a);
     WgmmaFence();
-    WgmmaRegisterA<false>(sum, a, input);
 #pragma unroll
-    for (int j = 1; j < 4; ++j) WgmmaRegisterA<true>(sum, a + 4 * j, input + 2 * j);
+    for (int j = 0; j < 4; ++j) WgmmaFp8(sum, a + 4 * j, Advanced(input, 32 * j), j > 0);
     WgmmaCommit();
 
     uint32_t next[16];

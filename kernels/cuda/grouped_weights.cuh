@@ -7,7 +7,7 @@
 //
 // A block begins with 4,096 bytes of codes: for each half of its columns and each thread of the
 // warpgroup that multiplies it 16 bytes, which are the thread's share of the left operand
-// (grouped_wgmma.cuh): two words for 32 columns, two more for the next 32. A word holds eight
+// (device/wgmma.cuh): two words for 32 columns, two more for the next 32. A word holds eight
 // codes: the magnitudes of one register's four bytes in the nibbles of its low half, those of the
 // next register's in its high half. The top bits of nibbles are free, since __byte_perm wants them
 // zero: bit 8 c + 7 is the sign of byte c of the first register, bit 8 c + 3 that of the second.

@@ -203,7 +203,7 @@ struct Consumer {
 #pragma unroll
     for (int k = 0; k < kKvTile / 16; ++k) {
       const uint32_t a[4] = {words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]};
-      Wgmma<true>(o, a, Advanced(values, k * 16 * 128));
+      Wgmma<true>(o, a, Advanced(values, k * 16 * 128), true);
     }
     WgmmaCommit();
     WgmmaWait<0>();

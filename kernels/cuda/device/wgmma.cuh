@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// Tensor-core products of a warpgroup (four consecutive warps, the first a multiple of four) with
-// both operands in shared memory. sm_90a only.
+// Tensor-core products of a warpgroup (four consecutive warps, the first a multiple of four): the
+// right operand in shared memory, the left one there or in registers. sm_90a only.
 
 namespace baton::kernels::cuda {
 
@@ -56,160 +56,107 @@ __device__ inline void ClaimRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-// d[64 x 2 * size / 4 ...] (+)= a[64 x 16] b[16 x kN], BF16 in, FP32 out, kN = 2 * the number of
-// accumulators. Warp w of the group and lane i hold of d: row 16 w + i / 4, columns
-// 8 j + 2 (i % 4), + 1 in d[4 j], d[4 j + 1]; row + 8 in d[4 j + 2], d[4 j + 3].
-// accumulate false: d is overwritten.
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[12], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %14, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-      "%12, %13, p, 1, 1, 0, %15;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));
-}
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[16], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, p, 1, 1, 0, %19;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));
-}
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, p, 1, 1, 0, %35;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));
-}
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[36], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %38, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
-      "%36, %37, p, 1, 1, 0, %39;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-        "+f"(d[35])
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));
-}
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[64], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p, 1, 1, 0, %67;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-        "+f"(d[63])
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));
-}
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[128], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
-      "%127}, "
-      "%128, %129, p, 1, 1, 0, %131;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-        "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]),
-        "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]),
-        "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]),
-        "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]),
-        "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]),
-        "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-        "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]),
-        "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
-        "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]),
-        "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));
-}
+// d[64 x kN] (+)= a b in FP32, kN = 2 * the number of accumulators; accumulate false: d is
+// overwritten.
+//
+//   Wgmma      BF16: a[64 x 16], b[16 x kN]. kTransposedB: b is a slice as RowsSummed describes it.
+//   WgmmaFp8   E4M3: a[64 x 32], b[32 x kN]. Slices are as ChannelsSummed describes them, of bytes.
+//              The tensor core keeps about 14 bits of a sum's largest term, so sums over many
+//              columns are to be added up outside of it.
+//
+// Warp w of the group and lane i hold rows 16 w + i / 4 and 8 further on:
+//   of d columns 8 j + 2 (i % 4), + 1: the first row's in d[4 j], d[4 j + 1], the second's in
+//     d[4 j + 2], d[4 j + 3];
+//   of an `a` in registers words of four bytes, which are two columns of BF16 or four of E4M3: word
+//     i % 4 of the first row in a[0], of the second in a[1]; word i % 4 + 4 of them in a[2], a[3].
+//     So lie the accumulators of 16 columns, once they are packed to BF16.
+// Neither d nor such an `a` may be touched before WgmmaWait.
+//
+// Asm spells every operand out, by its number: what differs between numbers of accumulators and
+// what differs between products are each said once below.
 
-// d += a b with a from registers: lane i of warp w holds of row 16 w + i / 4 columns 2 (i % 4), + 1
-// in a[0] and those 8 further on in a[2]; of row + 8 in a[1] and a[3]. That is how accumulators of
-// a product with 16 columns lie. Registers must not change before the product is waited for.
-template <bool kTransposedB>
-__device__ inline void Wgmma(float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
-      "%127}, "
-      "{%128, %129, %130, %131}, %132, 1, 1, 1, %133;\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-        "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]),
-        "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]),
-        "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]),
-        "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]),
-        "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]),
-        "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-        "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]),
-        "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
-        "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]),
-        "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposedB ? 1 : 0));
-}
+// Names of the first operands, which are the accumulators.
+#define BATON_SUMS_4 "%0, %1, %2, %3"
+#define BATON_SUMS_8 BATON_SUMS_4 ", %4, %5, %6, %7"
+#define BATON_SUMS_12 BATON_SUMS_8 ", %8, %9, %10, %11"
+#define BATON_SUMS_16 BATON_SUMS_12 ", %12, %13, %14, %15"
+#define BATON_SUMS_32 \
+  BATON_SUMS_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define BATON_SUMS_36 \
+  BATON_SUMS_32       \
+  ", %32, %33, %34, %35"
+#define BATON_SUMS_48 \
+  BATON_SUMS_36       \
+  ", %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define BATON_SUMS_64 \
+  BATON_SUMS_48       \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define BATON_SUMS_128                                                                           \
+  BATON_SUMS_64                                                                                  \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"             \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"             \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119"                                             \
+  ", %120, %121, %122, %123, %124, %125, %126, %127"
+
+// And those operands.
+#define BATON_GIVE_4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define BATON_GIVE_8(d, i) BATON_GIVE_4(d, i), BATON_GIVE_4(d, (i) + 4)
+#define BATON_GIVE_12(d, i) BATON_GIVE_8(d, i), BATON_GIVE_4(d, (i) + 8)
+#define BATON_GIVE_16(d, i) BATON_GIVE_8(d, i), BATON_GIVE_8(d, (i) + 8)
+#define BATON_GIVE_32(d, i) BATON_GIVE_16(d, i), BATON_GIVE_16(d, (i) + 16)
+#define BATON_GIVE_36(d, i) BATON_GIVE_32(d, i), BATON_GIVE_4(d, (i) + 32)
+#define BATON_GIVE_48(d, i) BATON_GIVE_32(d, i), BATON_GIVE_16(d, (i) + 32)
+#define BATON_GIVE_64(d, i) BATON_GIVE_32(d, i), BATON_GIVE_32(d, (i) + 32)
+#define BATON_GIVE_128(d, i) BATON_GIVE_64(d, i), BATON_GIVE_64(d, (i) + 64)
+
+// `a` to `accumulate` name operands; `more` is what the instruction ends with.
+#define BATON_WGMMA_TEXT(shape, kSums, a, b, accumulate, more) \
+  "{\n.reg .pred p;\n"                                         \
+  "setp.ne.b32 p, " accumulate                                 \
+  ", 0;\n"                                                     \
+  "wgmma.mma_async.sync.aligned." shape                        \
+  "\n"                                                         \
+  "{" BATON_SUMS_##kSums "}, " a ", " b ", p, 1, 1" more ";\n}\n"
+#define BATON_WGMMA_REGISTERS(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+
+// Of kSums accumulators; i0 to i6 name the operands behind them.
+#define BATON_WGMMA(kSums, shape, i0, i1, i2, i3, i4, i5, i6)                                      \
+  template <bool kTransposedB>                                                                     \
+  __device__ inline void Wgmma(float(&d)[kSums], uint64_t a, uint64_t b, bool accumulate) {        \
+    asm volatile(BATON_WGMMA_TEXT(shape "k16.f32.bf16.bf16", kSums, i0, i1, i2, ", 0, " i3)        \
+                 : BATON_GIVE_##kSums(d, 0)                                                        \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0));  \
+  }                                                                                                \
+  template <bool kTransposedB>                                                                     \
+  __device__ inline void Wgmma(float(&d)[kSums], const uint32_t* a, uint64_t b, bool accumulate) { \
+    asm volatile(BATON_WGMMA_TEXT(shape "k16.f32.bf16.bf16", kSums,                                \
+                                  "{" i0 ", " i1 ", " i2 ", " i3 "}", i4, i5, ", " i6)             \
+                 : BATON_GIVE_##kSums(d, 0)                                                        \
+                 : BATON_WGMMA_REGISTERS(a), "l"(b), "r"(static_cast<int>(accumulate)),            \
+                   "n"(kTransposedB ? 1 : 0));                                                     \
+  }                                                                                                \
+  __device__ inline void WgmmaFp8(float(&d)[kSums], uint64_t a, uint64_t b, bool accumulate) {     \
+    asm volatile(BATON_WGMMA_TEXT(shape "k32.f32.e4m3.e4m3", kSums, i0, i1, i2, "")                \
+                 : BATON_GIVE_##kSums(d, 0)                                                        \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                             \
+  }                                                                                                \
+  __device__ inline void WgmmaFp8(float(&d)[kSums], const uint32_t* a, uint64_t b,                 \
+                                  bool accumulate) {                                               \
+    asm volatile(BATON_WGMMA_TEXT(shape "k32.f32.e4m3.e4m3", kSums,                                \
+                                  "{" i0 ", " i1 ", " i2 ", " i3 "}", i4, i5, "")                  \
+                 : BATON_GIVE_##kSums(d, 0)                                                        \
+                 : BATON_WGMMA_REGISTERS(a), "l"(b), "r"(static_cast<int>(accumulate)));           \
+  }
+BATON_WGMMA(4, "m64n8", "%4", "%5", "%6", "%7", "%8", "%9", "%10")
+BATON_WGMMA(8, "m64n16", "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+BATON_WGMMA(12, "m64n24", "%12", "%13", "%14", "%15", "%16", "%17", "%18")
+BATON_WGMMA(16, "m64n32", "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+BATON_WGMMA(32, "m64n64", "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+BATON_WGMMA(36, "m64n72", "%36", "%37", "%38", "%39", "%40", "%41", "%42")
+BATON_WGMMA(48, "m64n96", "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+BATON_WGMMA(64, "m64n128", "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+BATON_WGMMA(128, "m64n256", "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 }  // namespace baton::kernels::cuda
