@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/mutex.h"
+#include "common/rpc/request_protocol.h"
 #include "common/rpc/server.h"
 #include "common/status_macros.h"
 #include "common/ticker.h"
@@ -153,6 +154,7 @@ void Worker::Impl::Serve(const engine::ModelIdentity& identity) {
   info.set_tokenizer_hash(identity.tokenizer_hash);
   info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
   info.set_metrics_address(MetricsAddress());
+  info.set_request_protocol(rpc::kRequestProtocol);
   MutexLock lock(ready_mutex);
   control.Begin(info, manifest);
   server->SetServing(true);

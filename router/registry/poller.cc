@@ -16,6 +16,7 @@ WorkerReport FromProto(const v1::GetInfoResponse& info) {
   report.semantics_hash = info.semantics_hash();
   report.tokenizer_hash = info.tokenizer_hash();
   report.max_context_tokens = info.max_context_tokens();
+  report.request_protocol = info.request_protocol();
   report.ready = info.ready();
   report.load = {.running_requests = info.load().running_requests(),
                  .queued_requests = info.load().queued_requests(),

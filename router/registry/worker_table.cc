@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/rpc/request_protocol.h"
 
 namespace baton::router {
 namespace {
@@ -82,6 +83,11 @@ std::string WorkerTable::WhyUnusable(const Row& row, const WorkerReport& report)
   if (report.tokenizer_hash != 0 && report.tokenizer_hash != options_.tokenizer_hash) {
     return absl::StrFormat("tokenizer hash is %016x, the router's is %016x", report.tokenizer_hash,
                            options_.tokenizer_hash);
+  }
+  if (report.request_protocol < rpc::kRequestProtocol) {
+    return absl::StrCat("understands version ", report.request_protocol,
+                        " of the request protocol, the router speaks version ",
+                        rpc::kRequestProtocol, ": workers are replaced before routers");
   }
   if (!report.ready) return "worker says it is not ready (starting or draining)";
   return "";

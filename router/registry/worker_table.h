@@ -24,6 +24,7 @@ struct WorkerReport {
   uint64_t semantics_hash = 0;
   uint64_t tokenizer_hash = 0;  // 0: the worker does not know one
   uint32_t max_context_tokens = 0;
+  uint32_t request_protocol = 0;  // see common/rpc/request_protocol.h
   bool ready = false;
   ReportedLoad load;
 };

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/rpc/request_protocol.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
 
@@ -156,6 +157,7 @@ FakeWorker::FakeWorker(v1::WorkerRole role) : impl_(std::make_unique<Impl>()) {
   impl_->info.set_model("fake");
   impl_->info.set_semantics_hash(1);
   impl_->info.set_max_context_tokens(4096);
+  impl_->info.set_request_protocol(rpc::kRequestProtocol);
   impl_->info.set_ready(true);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/rpc/request_protocol.h"
 #include "common/rpc/worker_control_client.h"
 #include "gmock/gmock.h"
 #include "tests/common/rpc/health.h"
@@ -62,6 +63,7 @@ TEST(WorkerTest, SaysWhoItIsAndWhatItHasToDo) {
   EXPECT_GT(info->max_context_tokens(), 0u);
   EXPECT_EQ(info->self().address(), (*worker)->address());
   EXPECT_EQ(info->metrics_address(), "");
+  EXPECT_EQ(info->request_protocol(), rpc::kRequestProtocol);
   EXPECT_TRUE(info->ready());
   EXPECT_EQ(info->load().queued_tokens(), 3u);
   EXPECT_THAT((*worker)->ListeningLine(), StartsWith("listening grpc=127.0.0.1:"));

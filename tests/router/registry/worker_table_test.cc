@@ -1,5 +1,7 @@
 #include "router/registry/worker_table.h"
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/request_protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -19,6 +21,7 @@ WorkerReport ReadyReport(Incarnation incarnation = 1) {
   report.role = WorkerRole::kDecode;
   report.self = {.address = "10.0.0.1:7", .incarnation = incarnation};
   report.tokenizer_hash = kTokenizer;
+  report.request_protocol = rpc::kRequestProtocol;
   report.ready = true;
   return report;
 }
@@ -79,6 +82,19 @@ TEST_F(WorkerTableTest, NamesWhyAReportDoesNotFit) {
   report.ready = false;
   table_.OnReport(0, report, {});
   EXPECT_THAT(Now().not_ready_reason, HasSubstr("draining"));
+}
+
+TEST_F(WorkerTableTest, AWorkerThatWouldPassOverWhatIsAskedIsNotUsedAndANewerOneIs) {
+  WorkerReport report = ReadyReport();
+  report.request_protocol = rpc::kRequestProtocol - 1;
+  table_.OnReport(0, report, {});
+  EXPECT_FALSE(Now().ready);
+  EXPECT_THAT(Now().not_ready_reason,
+              AllOf(HasSubstr(absl::StrCat("understands version ", rpc::kRequestProtocol - 1, " ")),
+                    HasSubstr(absl::StrCat("router speaks version ", rpc::kRequestProtocol, ":"))));
+  report.request_protocol = rpc::kRequestProtocol + 1;
+  table_.OnReport(0, report, {});
+  EXPECT_TRUE(Now().ready);
 }
 
 TEST_F(WorkerTableTest, AWorkerThatKnowsNoTokenizerFits) {

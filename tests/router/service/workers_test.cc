@@ -148,6 +148,19 @@ TEST_F(WorkersTest, AWorkerWithAnotherTokenizerIsNotUsed) {
   EXPECT_THAT(Get("/health").body, HasSubstr("tokenizer hash"));
 }
 
+// As one that was built before there was such a number: a penalty would be lost on it.
+TEST_F(WorkersTest, AWorkerOfAnOlderReleaseIsNotAskedWhatItDoesNotKnow) {
+  decode_[0]->SetInfo([](v1::GetInfoResponse& info) { info.clear_request_protocol(); });
+  AnswerAlways(".");
+  Start();
+  ASSERT_TRUE(WaitForReady(3));
+  Json chat = Chat("x");
+  chat["presence_penalty"] = 1;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Post(kChatPath, chat).status, 200);
+  EXPECT_EQ(decode_[0]->requests().size(), 0u);
+  EXPECT_THAT(Get("/health").body, HasSubstr("understands version 0 of the request protocol"));
+}
+
 TEST_F(WorkersTest, WorkersThatFitNobodyAreNamedWithTheReason) {
   prefill_[0]->SetInfo([](v1::GetInfoResponse& info) { info.set_semantics_hash(0xf8); });
   AnswerAlways(".");
