@@ -1,4 +1,5 @@
 #include "common/base/check.h"
+#include "common/rpc/request_protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "router/dispatch/generation_service.h"
@@ -104,6 +105,7 @@ class GenerationTest : public ::testing::Test {
     report.role = key < 2 ? WorkerRole::kPrefill : WorkerRole::kDecode;
     report.self.incarnation = incarnation;
     report.max_context_tokens = 100;
+    report.request_protocol = rpc::kRequestProtocol;
     report.ready = ready;
     registry_.OnReport(key, report, {});
   }
