@@ -141,7 +141,7 @@ asio::awaitable<bool> Connection::Handshake() {
       ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;
   if (plain) {
     stream_.DropTls();
-    co_await RefuseAndDrain(context_->handler->Refuse(400, "this port speaks HTTPS, not HTTP"));
+    co_await RefuseAndDrain(RefuseUnread(400, "this port speaks HTTPS, not HTTP"));
   }
   co_return false;
 }
@@ -153,10 +153,14 @@ void Connection::Close() {
   stream_.transport().close(ignored);
 }
 
+HttpResponse Connection::RefuseUnread(int status, const std::string& message) {
+  return context_->handler->Refuse({}, status, message);
+}
+
 asio::awaitable<void> Connection::RunRefused() {
   idle_ = false;
   const bool open = co_await Handshake();
-  if (open) co_await RefuseAndDrain(context_->handler->Refuse(503, "too many connections"));
+  if (open) co_await RefuseAndDrain(RefuseUnread(503, "too many connections"));
   Close();
 }
 
@@ -179,13 +183,16 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   Arm(options.header_timeout - std::exchange(handshake_time_, {}));
   co_await http::async_read_header(stream_, buffer_, parser, Into(error));
   const bool in_body = !error;
-  Received received;
+  // Of a head that is refused there may be a part.
+  head_only_ = parser.get().method() == http::verb::head;
+  Received received{.request = RequestOf(parser.get())};
+  const auto refuse = [&](int status, const std::string& message) {
+    return context_->handler->Refuse(received.request, status, message);
+  };
   if (!error) {
-    head_only_ = parser.get().method() == http::verb::head;
-    received.request = RequestOf(parser.get());
     std::optional<HttpResponse> refused;
     if (const std::optional<Refusal> refusal = RefuseHead(parser.get())) {
-      refused = context_->handler->Refuse(refusal->status, refusal->message);
+      refused = refuse(refusal->status, refusal->message);
     } else {
       refused = context_->handler->RefuseHead(received.request);
     }
@@ -213,7 +220,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
   if (!room) {
     parser.get().body() = std::string();
     share = BodyBudget::Share();
-    co_await RefuseAndDrain(context_->handler->Refuse(503, "too many requests are being received"));
+    co_await RefuseAndDrain(refuse(503, "too many requests are being received"));
     co_return std::nullopt;
   }
   if (error) {
@@ -222,7 +229,7 @@ asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
                                                " did not arrive in time")}
                    : RefusalOf(error, options);
     if (refusal.status != 0) {
-      co_await RefuseAndDrain(context_->handler->Refuse(refusal.status, refusal.message));
+      co_await RefuseAndDrain(refuse(refusal.status, refusal.message));
     }
     co_return std::nullopt;
   }

@@ -63,9 +63,9 @@ class HttpHandler {
   // completed sooner or later, on any thread.
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
 
-  // The body of the answer to a request that the server refused itself (too large, too slow,
-  // malformed, too many connections).
-  virtual HttpResponse Refuse(int status, const std::string& message) = 0;
+  // The answer to a request that the server refused itself (too large, too slow, malformed, too
+  // many connections). `head` is as much of it as could be read.
+  virtual HttpResponse Refuse(const HttpRequest& head, int status, const std::string& message) = 0;
 };
 
 }  // namespace baton::router

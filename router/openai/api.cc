@@ -85,14 +85,16 @@ const char* IdPrefix(Endpoint endpoint) {
 OpenAiApi::OpenAiApi(GenerationService* service, RouterMetrics* metrics, const ApiKeys* keys)
     : service_(service), metrics_(metrics), keys_(keys), started_(UnixSeconds()) {}
 
-HttpResponse OpenAiApi::Refuse(int status, const std::string& message) {
+HttpResponse OpenAiApi::Refuse(const HttpRequest& head, int status, const std::string& message) {
   // A 503 of the server says that it has too many connections, or too much in them.
   metrics_->CountRequest(Endpoint::kOther,
                          status == 503 ? Outcome::kOverload : OutcomeOfHttp(status));
-  return ErrorResponse({.http_status = status,
-                        .message = message,
-                        .code = status == 503 ? "service_unavailable" : "",
-                        .retry_after = status == 503});
+  HttpResponse response = ErrorResponse({.http_status = status,
+                                         .message = message,
+                                         .code = status == 503 ? "service_unavailable" : "",
+                                         .retry_after = status == 503});
+  Name(response, ClientRequestId(head.request_id));
+  return response;
 }
 
 std::optional<HttpResponse> OpenAiApi::RefuseHead(const HttpRequest& head) {

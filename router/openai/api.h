@@ -22,7 +22,7 @@ class OpenAiApi final : public HttpHandler {
   // 401 to whoever shows no key, where keys are asked for.
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
-  HttpResponse Refuse(int status, const std::string& message) override;
+  HttpResponse Refuse(const HttpRequest& head, int status, const std::string& message) override;
 
  private:
   void Generate(const HttpRequest& request, std::shared_ptr<HttpReply> reply, Endpoint endpoint);

@@ -22,7 +22,8 @@ struct Echo final : router::HttpHandler {
   void Handle(router::HttpRequest request, std::shared_ptr<router::HttpReply> reply) override {
     reply->Respond({.body = std::move(request.body)});
   }
-  router::HttpResponse Refuse(int status, const std::string& message) override {
+  router::HttpResponse Refuse(const router::HttpRequest&, int status,
+                              const std::string& message) override {
     return {.status = status, .body = message};
   }
 };

@@ -26,7 +26,7 @@ class Parser final : public HttpHandler {
     const auto* error = std::get_if<ApiError>(&outcome);
     reply->Respond(error != nullptr ? ErrorResponse(*error) : HttpResponse{.body = "{}"});
   }
-  HttpResponse Refuse(int status, const std::string& message) override {
+  HttpResponse Refuse(const HttpRequest&, int status, const std::string& message) override {
     return ErrorResponse({.http_status = status, .message = message});
   }
 };

@@ -36,8 +36,8 @@ class TestHandler final : public HttpHandler {
     if (head.path != "/closed") return std::nullopt;
     return HttpResponse{.status = 401, .body = head.authorization};
   }
-  HttpResponse Refuse(int status, const std::string& message) override {
-    return {.status = status, .body = message};
+  HttpResponse Refuse(const HttpRequest& head, int status, const std::string& message) override {
+    return {.status = status, .headers = {{"x-head-id", head.request_id}}, .body = message};
   }
 
   std::shared_ptr<HttpReply> TakeHeld() {

@@ -114,6 +114,25 @@ TEST_F(HttpServerTest, HeadersOrBodiesThatDoNotArriveInTimeAre408) {
   EXPECT_THAT(late_body.body, HasSubstr("body"));
 }
 
+// So that whoever reads the refusal can tell of which request it is.
+TEST_F(HttpServerTest, WhatTheServerRefusesItselfIsNamedByAsMuchOfTheHeadAsCame) {
+  Start({.max_header_bytes = 2000, .max_body_bytes = 1000, .body_timeout = milliseconds(50)});
+  const std::string post = "POST /echo HTTP/1.1\r\nX-Request-Id: its-own.1\r\n";
+  for (const auto& [status, rest] : std::vector<std::pair<int, std::string>>{
+           {413, "Host: x\r\nContent-Length: 2000\r\n\r\n"},
+           {413, "Host: x\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" + std::string(2000, 'x')},
+           {408, "Host: x\r\nContent-Length: 10\r\n\r\nabc"},
+           {431, "X: " + std::string(5000, 'x')},
+           {400, "Content-Length: 0\r\n\r\n"},  // no Host
+           {415, "Host: x\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n"}}) {
+    HttpClient client(port());
+    client.Send(post + rest);
+    const HttpClient::Response response = client.Read();
+    EXPECT_EQ(response.status, status) << rest;
+    EXPECT_EQ(response.headers.at("x-head-id"), "its-own.1") << rest;
+  }
+}
+
 TEST_F(HttpServerTest, ARequestThatTricklesInIsNotGivenMoreTime) {
   Start({.header_timeout = milliseconds(100), .body_timeout = milliseconds(100)});
   for (const char* start : {"GET /echo HTTP/1.1\r\nX: ",

@@ -87,8 +87,12 @@ TEST_F(LimitsTest, SlowHeadersAndBodiesAndIdleConnections) {
   headers.Send("POST /v1/completions HTTP/1.1\r\n");
   ExpectError(headers.Read(), 408, "headers did not arrive in time");
   HttpClient body(port());
-  body.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{");
-  ExpectError(body.Read(), 408, "body did not arrive in time");
+  body.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: late\r\nContent-Length: "
+      "9\r\n\r\n{");
+  const HttpClient::Response late = body.Read();
+  ExpectError(late, 408, "body did not arrive in time");
+  EXPECT_EQ(late.headers.at("x-request-id"), "late");
   EXPECT_TRUE(HttpClient(port()).AtEnd());
 }
 
