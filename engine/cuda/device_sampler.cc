@@ -35,20 +35,22 @@ struct Upload {
         banned(out_row + row_count) {}
 };
 
-// At the beginning, with room for their adjustments.
-int64_t RowsThatFit(std::span<const RowSampling> sampling) {
-  int64_t adjustments = 0;
-  const auto end = std::find_if(sampling.begin(), sampling.end(), [&](const RowSampling& row) {
-    adjustments += std::ssize(row.adjustments);
-    return adjustments > kMaxAdjustments;
-  });
-  return end - sampling.begin();
-}
+// Rows of a call that are sampled together.
+struct Group {
+  int64_t rows = 0;
+  int64_t adjustments = 0;  // of all of them
+};
 
-int64_t CountAdjustments(std::span<const RowSampling> sampling) {
-  int64_t count = 0;
-  for (const RowSampling& row : sampling) count += std::ssize(row.adjustments);
-  return count;
+// The first rows, as many as have room for their adjustments.
+Group FirstGroup(std::span<const RowSampling> sampling) {
+  Group group;
+  for (const RowSampling& row : sampling) {
+    const int64_t more = std::ssize(row.adjustments);
+    if (group.adjustments + more > kMaxAdjustments) break;
+    group.adjustments += more;
+    ++group.rows;
+  }
+  return group;
 }
 
 LogitAdjustment* AppendAdjustments(const RowSampling& sampling, int64_t row, LogitAdjustment* end) {
@@ -106,17 +108,16 @@ void DeviceSampler::Sample(kernels::MatrixView<float> logits, std::span<const Ro
       << sampling.size() << " of " << logits.rows << " rows";
   for (int64_t done = 0; done < logits.rows;) {
     const std::span<const RowSampling> rest = sampling.subspan(done);
-    const int64_t rows = RowsThatFit(rest);
+    const auto [rows, adjustments] = FirstGroup(rest);
     BATON_CHECK(rows > 0) << rest.front().adjustments.size() << " adjustments of a row";
-    SampleGroup(logits.Rows(done, rows), rest.first(rows), result, stream);
+    SampleGroup(logits.Rows(done, rows), rest.first(rows), adjustments, result, stream);
     done += rows;
   }
 }
 
 void DeviceSampler::SampleGroup(kernels::MatrixView<float> logits,
-                                std::span<const RowSampling> sampling, SampledRows& result,
-                                CUstream_st* stream) {
-  const int64_t adjustments = CountAdjustments(sampling);
+                                std::span<const RowSampling> sampling, int64_t adjustments,
+                                SampledRows& result, CUstream_st* stream) {
   copied_.Synchronize();
   const Upload host(staging_.data(), logits.rows, adjustments);
   LogitAdjustment* adjustments_end = host.adjustments;

@@ -40,9 +40,9 @@ class DeviceSampler {
               SampledRows& result, CUstream_st* stream);
 
  private:
-  // As many rows as have room for their adjustments.
+  // Of rows that have `adjustments` in all, for which there is room.
   void SampleGroup(kernels::MatrixView<float> logits, std::span<const RowSampling> sampling,
-                   SampledRows& result, CUstream_st* stream);
+                   int64_t adjustments, SampledRows& result, CUstream_st* stream);
 
   // Log-probabilities, then what is uploaded, then logits as they were, then tokens.
   kernels::DeviceBuffer device_;
