@@ -159,7 +159,8 @@ std::string NothingLost(const std::vector<SubjectResult>& results) {
       if (!item.found) return "";
       if (item.explanation) overlaps.push_back(item.explanation->MeanOverlap());
     }
-    if (Damage(result) != "-") damaged.push_back(Damage(result));
+    std::string damage = Damage(result);
+    if (damage != "-") damaged.push_back(std::move(damage));
   }
   if (overlaps.empty()) return "";
   return absl::StrFormat(
