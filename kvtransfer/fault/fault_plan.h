@@ -10,11 +10,11 @@
 // The file behind --fault-plan: faults of one process, on both planes.
 //
 //   seed: 7                  # 1
-//   frames:                  # of hand-offs: as a prefill worker posts them, a decode worker gets
-//   them
-//     corrupt: 0.01          # probabilities: drop, drop-answer, delay, reorder, duplicate,
-//     corrupt, delay: 0.1             #   stall, cut, fail max-duration: 50ms     # of those drawn,
-//     uniform; 100ms at:                    # these win over the probabilities
+//   frames:                  # of hand-offs: a prefill worker's posts, a decode worker's receipts
+//     corrupt: 0.01          # probabilities of drop, drop-answer, delay, reorder, duplicate,
+//     delay: 0.1             #   corrupt, stall, cut, fail
+//     max-duration: 50ms     # of those drawn, uniform; 100ms
+//     at:                    # these win over the probabilities
 //       - {n: 3, fault: stall, duration: 2s}
 //   control:                 # messages of Prefill.Run, sent and received
 //     at:
