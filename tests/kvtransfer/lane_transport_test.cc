@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <list>
 #include <set>
-#include <thread>
-
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/device_lane/lane_service.h"
-#include "kvtransfer/device_lane/unix_lane.h"
 #include "kvtransfer/frame.h"
-#include "tests/kvtransfer/host_fabric.h"
-#include "tests/kvtransfer/transport_cases.h"
+#include "tests/kvtransfer/lane_ends.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -27,61 +20,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-constexpr size_t kGroupBytes = size_t{256} << 10;
-
-// Records of whole words, as those of every real layout.
-CacheLayout TinyWordLayout() {
-  CacheLayout layout = testing::TinyLayout();
-  for (StreamLayout& stream : layout.streams) {
-    stream.record_bytes = (stream.record_bytes + 3) / 4 * 4;
-  }
-  return layout;
-}
-
-template <typename Condition>
-bool Soon(Condition condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
-
-std::unique_ptr<Transport> NewTransport(Fabric& fabric, LaneTransportOptions options = {}) {
-  options.group_bytes = kGroupBytes;
-  auto transport = MakeLaneTransport(&fabric, ConnectUnixLane, options);
-  EXPECT_THAT(transport, IsOk());
-  return *std::move(transport);
-}
-
-std::unique_ptr<Sender> NewSender(Fabric& fabric, const LaneTransportOptions& options = {}) {
-  return MakeSender({}, NewTransport(fabric, options));
-}
-
-std::unique_ptr<LaneService> StartService(Fabric& fabric, Receiver& receiver,
-                                          Incarnation incarnation) {
-  absl::StatusOr<shm::Fd> listener = shm::Listen(UnixLaneEndpoint(fabric.name(), incarnation));
-  EXPECT_THAT(listener, IsOk());
-  auto started =
-      LaneService::Start(&fabric, &receiver, *std::move(listener), {.group_bytes = kGroupBytes});
-  EXPECT_THAT(started, IsOk());
-  return *std::move(started);
-}
-
-struct Server {
-  explicit Server(Fabric& over, Incarnation named = NewIncarnation())
-      : fabric(over), incarnation(named) {
-    service = StartService(fabric, *receiver, incarnation);
-  }
-  std::string endpoint() const { return UnixLaneEndpoint(fabric.name(), incarnation); }
-
-  Fabric& fabric;
-  const Incarnation incarnation;
-  TransferThread callbacks;
-  std::unique_ptr<Receiver> receiver = MakeReceiver(&callbacks);
-  std::unique_ptr<LaneService> service;
-};
-
 template <typename Fabric>
 class LaneTransportTest : public ::testing::Test {
  protected:
@@ -91,14 +29,14 @@ using Fabrics = ::testing::Types<SharedHostFabric, PairedHostFabric>;
 TYPED_TEST_SUITE(LaneTransportTest, Fabrics);
 
 TYPED_TEST(LaneTransportTest, MovesEveryByteOfManyHandoffs) {
-  Server server(this->fabric_);
+  LaneServer server(this->fabric_);
   auto sender = NewSender(this->fabric_);
   MoveManyHandoffs(*sender, *server.receiver, server.endpoint(),
                    [&](uint64_t i) { return Key(i, server.incarnation); });
 }
 
 TYPED_TEST(LaneTransportTest, SurvivesFaults) {
-  Server server(this->fabric_);
+  LaneServer server(this->fabric_);
   auto sender = MakeFaultySender(NewTransport(this->fabric_));
   MoveHandoffsThroughFaults(
       *sender, *server.receiver, server.endpoint(),
@@ -109,7 +47,7 @@ TYPED_TEST(LaneTransportTest, SurvivesFaults) {
 // Frames as large as they may be, with a bit flipped wherever one can be: each is sent again, and
 // again is all it takes.
 TYPED_TEST(LaneTransportTest, AFullFrameIsSentAgainWhereverItIsCorrupt) {
-  Server server(this->fabric_);
+  LaneServer server(this->fabric_);
   std::set<uint64_t> frames;
   size_t largest = 0;
   const FaultPlan plan = [&](const PostRequest& request) -> Fault {
@@ -151,7 +89,7 @@ TYPED_TEST(LaneTransportTest, NobodyAtTheEndpointIsUnavailableAtOnce) {
 }
 
 TYPED_TEST(LaneTransportTest, AServiceThatEndsFailsWhatIsOutstanding) {
-  auto server = std::make_unique<Server>(this->fabric_);
+  auto server = std::make_unique<LaneServer>(this->fabric_);
   auto sender = NewSender(this->fabric_);
   LiveHandoff run({.layout = TinyWordLayout(),
                    .key = Key(1, server->incarnation),
@@ -166,13 +104,13 @@ TYPED_TEST(LaneTransportTest, AServiceThatEndsFailsWhatIsOutstanding) {
 }
 
 TYPED_TEST(LaneTransportTest, FewerLanesThanPeersTakeTurns) {
-  Server first(this->fabric_);
-  Server second(this->fabric_);
-  Server third(this->fabric_);
+  LaneServer first(this->fabric_);
+  LaneServer second(this->fabric_);
+  LaneServer third(this->fabric_);
   auto sender = NewSender(this->fabric_, {.groups = 4, .peer_groups = 2, .lanes = 1});
   std::list<LiveHandoff> runs;
   for (int round = 0; round < 3; ++round) {
-    for (Server* server : {&first, &second, &third}) {
+    for (LaneServer* server : {&first, &second, &third}) {
       LiveHandoff& run =
           runs.emplace_back(Handoff::Options{.layout = TinyWordLayout(),
                                              .key = Key(runs.size(), server->incarnation),
@@ -186,7 +124,7 @@ TYPED_TEST(LaneTransportTest, FewerLanesThanPeersTakeTurns) {
 }
 
 TYPED_TEST(LaneTransportTest, AProbeGoesOverTheDevice) {
-  Server server(this->fabric_);
+  LaneServer server(this->fabric_);
   EXPECT_THAT(ProbeLane(this->fabric_, ConnectUnixLane, server.endpoint()), IsOk());
   EXPECT_TRUE(Soon([&] { return server.service->connections() == 0; }));
   EXPECT_THAT(ProbeLane(this->fabric_, ConnectUnixLane, UnixLaneEndpoint("none", 1)),
@@ -197,7 +135,7 @@ TYPED_TEST(LaneTransportTest, AProbeGoesOverTheDevice) {
 
 TEST(SharedLaneTest, AReceiverWhoseDeviceIsStuckFailsItsHandoffAndWorksAfterwards) {
   SharedHostFabric fabric;
-  Server server(fabric);
+  LaneServer server(fabric);
   auto sender = NewSender(fabric);
   fabric.stuck = true;
   EXPECT_THAT(ProbeLane(fabric, ConnectUnixLane, server.endpoint()),
@@ -224,7 +162,7 @@ TEST(SharedLaneTest, AReceiverWhoseDeviceIsStuckFailsItsHandoffAndWorksAfterward
 
 TEST(PairedLaneTest, AFaultOfTheCommunicatorFailsWhatIsOnItAndTheNextIsMadeAnew) {
   PairedHostFabric fabric;
-  Server server(fabric);
+  LaneServer server(fabric);
   auto sender = NewSender(fabric);
   const auto move = [&](uint64_t request) {
     LiveHandoff run({.layout = TinyWordLayout(),
@@ -303,187 +241,6 @@ TEST(LaneFaultTest, AChannelThatBreaksWhileTheDeviceIsPolledFailsWhatIsOutstandi
                                   StatusIs(absl::StatusCode::kCancelled)));
   }
   transport->Release(region->id);
-}
-
-// --- hostile senders
-
-class HostileLaneSender : public ::testing::Test {
- protected:
-  HostileLaneSender() : memory_(AllocateMemfd(4096)) {}
-  std::unique_ptr<LaneChannel> Connect(uint64_t says_bytes) {
-    const StagingMemory said{
-        memory_.owner, {memory_.bytes.data(), says_bytes}, shm::Fd(dup(memory_.exported.get()))};
-    return *ConnectUnixLane(fabric_.name(), server_.endpoint(), said);
-  }
-  bool Ended() {
-    return Soon([&] { return server_.service->connections() == 0; });
-  }
-
-  // Whether the receiver says what fulfils the condition.
-  template <typename Condition>
-  static bool Says(LaneChannel& channel, Condition condition) {
-    return Soon([&] {
-      const auto message = channel.Receive();
-      return message.ok() && message->has_value() && condition(std::get<LaneMessage>(**message));
-    });
-  }
-  static bool IsReset(const LaneMessage& message) {
-    return message.generation == 2 && std::holds_alternative<LaneReset>(message.body);
-  }
-  static void Place(LaneChannel& channel, uint64_t number, uint64_t offset, uint64_t bytes) {
-    const uint64_t placed[] = {number, offset, bytes};
-    const std::string said(reinterpret_cast<const char*>(placed), sizeof(placed));
-    EXPECT_THAT(channel.Send({1, LaneLink{said}}), IsOk());
-  }
-
-  SharedHostFabric fabric_;
-  Server server_{fabric_};
-  const StagingMemory memory_;
-};
-
-TEST_F(HostileLaneSender, MemoryThatIsSmallerThanSaidIsRefused) {
-  const auto channel = Connect(4097);
-  EXPECT_TRUE(Ended());
-}
-
-TEST_F(HostileLaneSender, GroupsOutsideOfItsMemoryEndTheGeneration) {
-  const auto channel = Connect(4096);
-  ASSERT_THAT(channel->Send({1, LaneReset{}}), IsOk());
-  ASSERT_THAT(channel->Send({1, LaneOffer{.post = 1, .bytes = 64}}), IsOk());
-  ASSERT_TRUE(Says(*channel, [](const LaneMessage& message) {
-    const auto* grant = std::get_if<LaneGrant>(&message.body);
-    return grant != nullptr && grant->sequence == 1;
-  }));
-  ASSERT_THAT(channel->Send({1, LaneCommit{1}}), IsOk());
-  Place(*channel, 1, 4096 - 63, 64);
-  EXPECT_TRUE(Says(*channel, IsReset));
-}
-
-TEST_F(HostileLaneSender, GroupsFarBeyondWhatIsReceivedEndTheGeneration) {
-  const auto channel = Connect(4096);
-  ASSERT_THAT(channel->Send({1, LaneReset{}}), IsOk());
-  for (uint64_t number = 1; number <= kMaxGroupsInFlight; ++number) {
-    Place(*channel, number, 0, 64);
-  }
-  // Is still in the generation.
-  ASSERT_THAT(channel->Send({1, LaneOffer{.post = 1, .bytes = 64}}), IsOk());
-  ASSERT_TRUE(Says(*channel, [](const LaneMessage& message) {
-    return message.generation == 1 && std::holds_alternative<LaneGrant>(message.body);
-  }));
-  Place(*channel, kMaxGroupsInFlight + 1, 0, 64);
-  EXPECT_TRUE(Says(*channel, IsReset));
-}
-
-TEST_F(HostileLaneSender, MoreOffersThanMayBeInFlightEndTheGeneration) {
-  const auto channel = Connect(4096);
-  ASSERT_THAT(channel->Send({1, LaneReset{}}), IsOk());
-  for (uint64_t post = 1; post <= 100; ++post) {
-    ASSERT_THAT(channel->Send({1, LaneOffer{.post = post, .bytes = 64}}), IsOk());
-  }
-  EXPECT_TRUE(Says(*channel, IsReset));
-}
-
-TEST_F(HostileLaneSender, AConnectionWithoutHelloIsClosedAndTheOthersAreNot) {
-  const auto good = Connect(4096);
-  absl::StatusOr<shm::Fd> silent = shm::Connect(server_.endpoint());
-  ASSERT_THAT(silent, IsOk());
-  ASSERT_TRUE(Soon([&] { return server_.service->connections() == 2; }));
-  const auto channel = MakeUnixLane(*std::move(silent));
-  EXPECT_TRUE(Soon([&] { return !channel->Receive().ok(); }));
-  EXPECT_TRUE(Soon([&] { return server_.service->connections() == 1; }));
-  ASSERT_THAT(good->Send({7, LaneReset{}}), IsOk());
-  EXPECT_TRUE(Says(*good, [](const LaneMessage& message) { return message.generation == 7; }));
-}
-
-TEST_F(HostileLaneSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
-  std::vector<std::unique_ptr<LaneChannel>> channels;
-  while (channels.size() < LaneServiceOptions().connections) {
-    channels.push_back(Connect(4096));
-    ASSERT_TRUE(Soon([&] { return server_.service->connections() == channels.size(); }));
-  }
-  absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
-  ASSERT_THAT(socket, IsOk());
-  const auto refused = MakeUnixLane(*std::move(socket));
-  EXPECT_TRUE(Soon([&] { return !refused->Receive().ok(); }));
-  EXPECT_EQ(server_.service->connections(), channels.size());
-  // Those that were opened elsewhere as well.
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
-  server_.service->Add(MakeUnixLane(shm::Fd(ends[0])));
-  const auto added = MakeUnixLane(shm::Fd(ends[1]));
-  EXPECT_TRUE(Soon([&] {
-    EXPECT_LE(server_.service->connections(), channels.size());
-    return !added->Receive().ok();
-  }));
-  channels.pop_back();
-  EXPECT_TRUE(Soon([&] { return server_.service->connections() == channels.size(); }));
-  EXPECT_THAT(ProbeLane(fabric_, ConnectUnixLane, server_.endpoint()), IsOk());
-}
-
-TEST_F(HostileLaneSender, MessagesBeforeHelloEndTheConnection) {
-  absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
-  ASSERT_THAT(socket, IsOk());
-  const auto channel = MakeUnixLane(*std::move(socket));
-  ASSERT_TRUE(Soon([&] { return server_.service->connections() == 1; }));
-  ASSERT_THAT(channel->Send({1, LaneReset{}}), IsOk());
-  EXPECT_TRUE(Ended());
-}
-
-// --- processes that are killed
-
-TEST(LaneDeathTest, AReceiverThatIsKilledIsKnownAtOnce) {
-  SharedHostFabric fabric;
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const Incarnation incarnation = NewIncarnation();
-  const pid_t child = fork();
-  if (child == 0) {
-    fabric.stuck = true;  // in the middle of a copy
-    TransferThread callbacks;
-    const auto receiver = MakeReceiver(&callbacks);
-    const auto service = StartService(fabric, *receiver, incarnation);
-    [[maybe_unused]] const ssize_t written = write(ends[1], "r", 1);
-    while (true) pause();
-  }
-  char byte = 0;
-  ASSERT_EQ(read(ends[0], &byte, 1), 1);
-  auto sender = NewSender(fabric);
-  LiveHandoff run({.layout = TinyWordLayout(),
-                   .key = Key(1, incarnation),
-                   .endpoint = UnixLaneEndpoint(fabric.name(), incarnation)});
-  run.Open(*sender);
-  run.handoff.Finish(*sender);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  const auto killed = std::chrono::steady_clock::now();
-  kill(child, SIGKILL);
-  EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("closed"))));
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::milliseconds(300));
-  waitpid(child, nullptr, 0);
-  for (const int end : ends) close(end);
-}
-
-TEST(LaneDeathTest, ASenderThatIsKilledLeavesNothing) {
-  SharedHostFabric fabric;
-  const Incarnation incarnation = NewIncarnation();
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string endpoint = UnixLaneEndpoint(fabric.name(), incarnation);
-    while (!ProbeLane(fabric, ConnectUnixLane, endpoint).ok()) usleep(1000);
-    auto sender = NewSender(fabric);
-    Handoff handoff({.layout = TinyWordLayout(), .key = Key(1, incarnation), .endpoint = endpoint});
-    if (!sender->Open(handoff.outbound()).ok()) _exit(1);
-    handoff.Advance(*sender, 256);
-    while (true) pause();
-  }
-  Server server(fabric, incarnation);
-  LiveHandoff run({.layout = TinyWordLayout(), .key = Key(1, incarnation)});
-  run.Expect(*server.receiver);
-  EXPECT_TRUE(Soon([&] { return server.receiver->stats().payload_bytes > 0; }));
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  EXPECT_TRUE(Soon([&] { return server.service->connections() == 0; }));
-  server.receiver->Abort(Key(1, incarnation).attempt, absl::UnavailableError("the sender is gone"));
-  EXPECT_THAT(run.Received(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
 }
 
 }  // namespace
