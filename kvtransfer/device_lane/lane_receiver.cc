@@ -17,53 +17,50 @@ LaneReceiver::LaneReceiver(const LaneOptions& options, DeviceLinkFactory factory
                            StagingGroups* staging, OnGroup on_group,
                            std::function<void(LaneMessage)> send, const Clock& clock)
     : options_(options),
-      factory_(std::move(factory)),
       staging_(staging),
       on_group_(std::move(on_group)),
-      send_(std::move(send)),
-      clock_(clock) {
-  Say(LaneReset{});
-}
+      clock_(clock),
+      generation_(std::move(factory), std::move(send)) {}
 
 LaneReceiver::~LaneReceiver() { Close(); }
 
 void LaneReceiver::OnMessage(const LaneMessage& message) {
-  if (message.generation > generation_) Reset(message.generation);
-  if (message.generation < generation_) return;
-  if (std::holds_alternative<LaneReset>(message.body)) {
-    peer_reset_ = true;
-    StartIfBothReset();
-    return;
-  }
+  if (message.generation > generation()) Reset(message.generation);
+  if (message.generation < generation()) return;
   std::visit([this](const auto& body) { Handle(body); }, message.body);
 }
 
+void LaneReceiver::Handle(const LaneReset&) {
+  generation_.OnReset();
+  GrantWaiting();
+}
+
 void LaneReceiver::Handle(const LaneOffer& offer) {
-  if (offers_.size() == kMaxGroupsInFlight) return Reset(generation_ + 1);
+  if (offers_.size() == kMaxGroupsInFlight) return Reset(generation() + 1);
   offers_.push_back(offer);
   GrantWaiting();
 }
 
 // All or nothing: a group has staging memory, or it has no number and waits in line.
 void LaneReceiver::GrantWaiting() {
-  while (link_ != nullptr && !offers_.empty()) {
+  while (generation_.link() != nullptr && !offers_.empty()) {
     const std::optional<std::span<std::byte>> staging = staging_->Take();
     if (!staging.has_value()) return;
     const LaneOffer offer = offers_.front();
     offers_.pop_front();
     if (offer.bytes > staging->size()) {
       staging_->Return(*staging);
-      return Reset(generation_ + 1);  // the peer breaks the protocol
+      return Reset(generation() + 1);  // the peer breaks the protocol
     }
     if (granted_.empty()) last_progress_ = clock_.Now();
     granted_[next_sequence_] = {*staging, offer.bytes};
-    Say(LaneGrant{.post = offer.post, .sequence = next_sequence_++});
+    generation_.Say(LaneGrant{.post = offer.post, .sequence = next_sequence_++});
   }
 }
 
 void LaneReceiver::Handle(const LaneCommit& commit) {
   if (!granted_.contains(commit.sequence) || !order_.Commit(commit.sequence, commit.sequence)) {
-    return Reset(generation_ + 1);
+    return Reset(generation() + 1);
   }
   last_progress_ = clock_.Now();
   IssueReady();
@@ -71,7 +68,7 @@ void LaneReceiver::Handle(const LaneCommit& commit) {
 
 void LaneReceiver::Handle(const LaneDecline& decline) {
   const auto it = granted_.find(decline.sequence);
-  if (it == granted_.end() || !order_.Decline(decline.sequence)) return Reset(generation_ + 1);
+  if (it == granted_.end() || !order_.Decline(decline.sequence)) return Reset(generation() + 1);
   last_progress_ = clock_.Now();
   staging_->Return(it->second.staging);
   granted_.erase(it);
@@ -80,29 +77,23 @@ void LaneReceiver::Handle(const LaneDecline& decline) {
 }
 
 void LaneReceiver::Handle(const LaneLink& message) {
-  if (link_ != nullptr) {
-    link_->OnMessage(message.bytes);
-  } else if (early_.size() < kMaxEarlyLinks) {
-    early_.push_back(message.bytes);
-  } else {
-    Reset(generation_ + 1);
-  }
+  if (!generation_.OnLink(message)) Reset(generation() + 1);
 }
 
 void LaneReceiver::IssueReady() {
-  while (link_ != nullptr) {
+  while (generation_.link() != nullptr) {
     const auto next = order_.TakeNext();
     if (!next.has_value()) return;
     const Group& group = granted_.at(next->first);
-    link_->Receive(next->first, group.staging.first(group.bytes));
+    generation_.link()->Receive(next->first, group.staging.first(group.bytes));
     issued_.push_back(next->first);
   }
 }
 
 void LaneReceiver::HandleDone() {
-  if (link_ == nullptr) return;
-  const absl::StatusOr<uint64_t> done = link_->Done();
-  if (!done.ok()) return Reset(generation_ + 1);
+  if (generation_.link() == nullptr) return;
+  const absl::StatusOr<uint64_t> done = generation_.link()->Done();
+  if (!done.ok()) return Reset(generation() + 1);
   for (; done_ < *done; ++done_) {
     BATON_CHECK(!issued_.empty()) << "the link has done more than it was given";
     const uint64_t sequence = issued_.front();
@@ -113,46 +104,33 @@ void LaneReceiver::HandleDone() {
     staging_->Return(it->second.staging);
     granted_.erase(it);
     last_progress_ = clock_.Now();
-    Say(std::move(answer));
+    generation_.Say(std::move(answer));
   }
 }
 
 void LaneReceiver::Poll() {
   HandleDone();
   if (!granted_.empty() && clock_.Now() - last_progress_ > options_.patience) {
-    Reset(generation_ + 1);
+    Reset(generation() + 1);
   }
-  if (link_ == nullptr) StartIfBothReset();
+  generation_.MakeLink();
   GrantWaiting();
 }
 
 void LaneReceiver::Reset(uint64_t generation) {
   Close();
-  generation_ = generation;
-  Say(LaneReset{});
+  generation_.Begin(generation);
 }
 
 void LaneReceiver::Close() {
-  link_.reset();  // before the memory that it writes is given back
+  generation_.Abort();  // before the memory that it writes is given back
   for (const auto& [sequence, group] : granted_) staging_->Return(group.staging);
   granted_.clear();
   offers_.clear();
   order_ = {};
   issued_.clear();
-  early_.clear();
   done_ = 0;
   next_sequence_ = 1;
-  peer_reset_ = false;
-}
-
-void LaneReceiver::StartIfBothReset() {
-  if (!peer_reset_ || link_ != nullptr) return;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link =
-      factory_(generation_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
-  if (!link.ok()) return;  // again at the next Poll
-  link_ = *std::move(link);
-  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
-  GrantWaiting();
 }
 
 }  // namespace baton::kvtransfer

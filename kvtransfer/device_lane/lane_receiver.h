@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "kvtransfer/device_lane/device_link.h"
 #include "kvtransfer/device_lane/issue_order.h"
+#include "kvtransfer/device_lane/lane_generation.h"
 #include "kvtransfer/device_lane/lane_messages.h"
 #include "kvtransfer/device_lane/lane_sender.h"
 
@@ -49,7 +50,7 @@ class LaneReceiver {
   void Poll();
   void Close();
 
-  uint64_t generation() const { return generation_; }
+  uint64_t generation() const { return generation_.number(); }
   bool busy() const { return !granted_.empty(); }
   size_t waiting_offers() const { return offers_.size(); }
 
@@ -59,6 +60,7 @@ class LaneReceiver {
     size_t bytes = 0;
   };
 
+  void Handle(const LaneReset&);
   void Handle(const LaneOffer& offer);
   void Handle(const LaneCommit& commit);
   void Handle(const LaneDecline& decline);
@@ -69,24 +71,14 @@ class LaneReceiver {
   void IssueReady();
   void HandleDone();
   void Reset(uint64_t generation);
-  void StartIfBothReset();
-  template <typename Body>
-  void Say(Body body) {
-    send_({generation_, std::move(body)});
-  }
 
   const LaneOptions options_;
-  const DeviceLinkFactory factory_;
   StagingGroups* const staging_;
   const OnGroup on_group_;
-  const std::function<void(LaneMessage)> send_;
   const Clock& clock_;
 
-  uint64_t generation_ = 1;
-  bool peer_reset_ = false;
-  std::vector<std::string> early_;    // said to a link that is not there yet
-  std::unique_ptr<DeviceLink> link_;  // null while a generation begins
-  std::deque<LaneOffer> offers_;      // wait for staging memory
+  LaneGeneration generation_;
+  std::deque<LaneOffer> offers_;  // wait for staging memory
   uint64_t next_sequence_ = 1;
   std::map<uint64_t, Group> granted_;  // by number, until declined or done
   IssueOrder<uint64_t> order_;         // of numbers

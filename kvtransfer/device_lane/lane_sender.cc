@@ -9,9 +9,7 @@ namespace baton::kvtransfer {
 
 LaneSender::LaneSender(const LaneOptions& options, DeviceLinkFactory factory,
                        std::function<void(LaneMessage)> send, const Clock& clock)
-    : options_(options), factory_(std::move(factory)), send_(std::move(send)), clock_(clock) {
-  Say(LaneReset{});
-}
+    : options_(options), clock_(clock), generation_(std::move(factory), std::move(send)) {}
 
 void LaneSender::Post(uint64_t post, std::span<const std::byte> staging) {
   const bool added = posts_.try_emplace(post, Outstanding{.staging = staging}).second;
@@ -21,12 +19,12 @@ void LaneSender::Post(uint64_t post, std::span<const std::byte> staging) {
 }
 
 void LaneSender::OfferWaiting() {
-  while (link_ != nullptr && !unoffered_.empty() &&
+  while (generation_.link() != nullptr && !unoffered_.empty() &&
          offered_ - declined_ - done_ < kMaxGroupsInFlight) {
     const uint64_t post = unoffered_.front();
     unoffered_.pop_front();
     ++offered_;
-    Say(LaneOffer{.post = post, .bytes = posts_.at(post).staging.size()});
+    generation_.Say(LaneOffer{.post = post, .bytes = posts_.at(post).staging.size()});
   }
 }
 
@@ -44,30 +42,30 @@ void LaneSender::Cancel(uint64_t post) {
 }
 
 void LaneSender::OnMessage(const LaneMessage& message) {
-  if (message.generation > generation_) {
+  if (message.generation > generation()) {
     Reset(message.generation, absl::UnavailableError("the peer has aborted the device link"));
   }
-  if (message.generation < generation_) return;
-  if (std::holds_alternative<LaneReset>(message.body)) {
-    peer_reset_ = true;
-    StartIfBothReset();
-    return;
-  }
+  if (message.generation < generation()) return;
   std::visit([this](const auto& body) { Handle(body); }, message.body);
+}
+
+void LaneSender::Handle(const LaneReset&) {
+  generation_.OnReset();
+  OfferWaiting();
 }
 
 void LaneSender::Handle(const LaneGrant& grant) {
   if (grant.sequence > offered_) {
-    return Reset(generation_ + 1, absl::UnavailableError(absl::StrCat(
-                                      "number ", grant.sequence, " was granted, but only ",
-                                      offered_, " groups were offered")));
+    return Reset(generation() + 1, absl::UnavailableError(absl::StrCat(
+                                       "number ", grant.sequence, " was granted, but only ",
+                                       offered_, " groups were offered")));
   }
   const auto it = posts_.find(grant.post);
   const bool wanted = it != posts_.end() && !it->second.committed;
   const bool first =
       wanted ? order_.Commit(grant.sequence, grant.post) : order_.Decline(grant.sequence);
   if (!first) {
-    Reset(generation_ + 1,
+    Reset(generation() + 1,
           absl::UnavailableError(absl::StrCat("number ", grant.sequence, " was granted twice")));
     return;
   }
@@ -75,9 +73,9 @@ void LaneSender::Handle(const LaneGrant& grant) {
     it->second.committed = true;
     it->second.since = clock_.Now();
     post_of_[grant.sequence] = grant.post;
-    Say(LaneCommit{grant.sequence});
+    generation_.Say(LaneCommit{grant.sequence});
   } else {
-    Say(LaneDecline{grant.sequence});
+    generation_.Say(LaneDecline{grant.sequence});
     ++declined_;
     OfferWaiting();
   }
@@ -85,10 +83,10 @@ void LaneSender::Handle(const LaneGrant& grant) {
 }
 
 void LaneSender::IssueReady() {
-  while (link_ != nullptr) {
+  while (generation_.link() != nullptr) {
     const auto next = order_.TakeNext();
     if (!next.has_value()) return;
-    link_->Send(next->first, posts_.at(next->second).staging);
+    generation_.link()->Send(next->first, posts_.at(next->second).staging);
     issued_.push_back(next->first);
     unanswered_.insert(next->first);
   }
@@ -97,7 +95,7 @@ void LaneSender::IssueReady() {
 void LaneSender::Handle(const LaneAnswer& answer) {
   // Nothing else has landed: the post of a group that is not issued must stay until it is.
   if (unanswered_.erase(answer.sequence) == 0) {
-    return Reset(generation_ + 1,
+    return Reset(generation() + 1,
                  absl::UnavailableError(absl::StrCat("number ", answer.sequence,
                                                      " was answered twice, or before it ran")));
   }
@@ -110,19 +108,14 @@ void LaneSender::Handle(const LaneAnswer& answer) {
 }
 
 void LaneSender::Handle(const LaneLink& message) {
-  if (link_ != nullptr) {
-    link_->OnMessage(message.bytes);
-  } else if (early_.size() < kMaxEarlyLinks) {
-    early_.push_back(message.bytes);
-  } else {
-    Reset(generation_ + 1, absl::UnavailableError("the peer says too much to a link to come"));
-  }
+  if (generation_.OnLink(message)) return;
+  Reset(generation() + 1, absl::UnavailableError("the peer says too much to a link to come"));
 }
 
 void LaneSender::CountDone() {
-  if (link_ == nullptr) return;
-  const absl::StatusOr<uint64_t> done = link_->Done();
-  if (!done.ok()) return Reset(generation_ + 1, done.status());
+  if (generation_.link() == nullptr) return;
+  const absl::StatusOr<uint64_t> done = generation_.link()->Done();
+  if (!done.ok()) return Reset(generation() + 1, done.status());
   for (; done_ < *done; ++done_) {
     BATON_CHECK(!issued_.empty()) << "the link has done more than it was given";
     const auto number = post_of_.find(issued_.front());
@@ -142,21 +135,20 @@ std::vector<Completion> LaneSender::Poll() {
   for (const auto& [post, outstanding] : posts_) {
     if (!outstanding.committed || outstanding.ran) continue;
     if (now - outstanding.since <= options_.patience) continue;
-    Reset(generation_ + 1, absl::UnavailableError("a group did not end in time"));
+    Reset(generation() + 1, absl::UnavailableError("a group did not end in time"));
     break;
   }
-  if (link_ == nullptr) StartIfBothReset();
+  generation_.MakeLink();
   OfferWaiting();
   return std::exchange(completions_, {});
 }
 
 void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
-  link_.reset();
+  generation_.Begin(generation);
   order_ = {};
   post_of_.clear();
   issued_.clear();
   unanswered_.clear();
-  early_.clear();
   unoffered_.clear();
   offered_ = declined_ = done_ = 0;
   std::vector<std::pair<uint64_t, bool>> failed;
@@ -164,22 +156,9 @@ void LaneSender::Reset(uint64_t generation, const absl::Status& why) {
   for (const auto& [post, cancelled] : failed) {
     Complete(post, {.status = cancelled ? absl::CancelledError("cancelled") : why});
   }
-  generation_ = generation;
-  peer_reset_ = false;
-  Say(LaneReset{});
 }
 
-void LaneSender::StartIfBothReset() {
-  if (!peer_reset_ || link_ != nullptr) return;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link =
-      factory_(generation_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
-  if (!link.ok()) return;  // again at the next Poll
-  link_ = *std::move(link);
-  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
-  OfferWaiting();
-}
-
-void LaneSender::Close(absl::Status why) { Reset(generation_ + 1, why); }
+void LaneSender::Close(absl::Status why) { Reset(generation() + 1, why); }
 
 void LaneSender::Complete(uint64_t post, Completion completion) {
   posts_.erase(post);

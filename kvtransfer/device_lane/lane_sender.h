@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "kvtransfer/device_lane/device_link.h"
 #include "kvtransfer/device_lane/issue_order.h"
+#include "kvtransfer/device_lane/lane_generation.h"
 #include "kvtransfer/device_lane/lane_messages.h"
 #include "kvtransfer/transport.h"
 
@@ -44,7 +45,7 @@ class LaneSender {
   // The peer is gone: everything outstanding fails with `why`.
   void Close(absl::Status why);
 
-  uint64_t generation() const { return generation_; }
+  uint64_t generation() const { return generation_.number(); }
 
  private:
   struct Outstanding {
@@ -55,6 +56,7 @@ class LaneSender {
     Clock::TimePoint since{};  // committed or cancelled
   };
 
+  void Handle(const LaneReset&);
   void Handle(const LaneGrant& grant);
   void Handle(const LaneAnswer& answer);
   void Handle(const LaneLink& message);
@@ -63,25 +65,15 @@ class LaneSender {
   void IssueReady();
   void CountDone();
   void Reset(uint64_t generation, const absl::Status& why);
-  void StartIfBothReset();
   void OfferWaiting();
   void Complete(uint64_t post, Completion completion);
-  template <typename Body>
-  void Say(Body body) {
-    send_({generation_, std::move(body)});
-  }
 
   const LaneOptions options_;
-  const DeviceLinkFactory factory_;
-  const std::function<void(LaneMessage)> send_;
   const Clock& clock_;
 
-  uint64_t generation_ = 1;
-  bool peer_reset_ = false;           // it is in this generation too
-  std::vector<std::string> early_;    // said to a link that is not there yet
-  std::unique_ptr<DeviceLink> link_;  // null while a generation begins
-  std::deque<uint64_t> unoffered_;    // posts
-  uint64_t offered_ = 0;              // groups of this generation, as the two below
+  LaneGeneration generation_;
+  std::deque<uint64_t> unoffered_;  // posts
+  uint64_t offered_ = 0;            // groups of this generation, as the two below
   uint64_t declined_ = 0;
   uint64_t done_ = 0;
   IssueOrder<uint64_t> order_;            // of posts

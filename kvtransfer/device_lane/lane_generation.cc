@@ -1,0 +1,48 @@
+#include "kvtransfer/device_lane/lane_generation.h"
+
+#include "absl/status/statusor.h"
+
+namespace baton::kvtransfer {
+
+LaneGeneration::LaneGeneration(DeviceLinkFactory factory, std::function<void(LaneMessage)> send)
+    : factory_(std::move(factory)), send_(std::move(send)) {
+  Say(LaneReset{});
+}
+
+void LaneGeneration::OnReset() {
+  peer_reset_ = true;
+  MakeLink();
+}
+
+bool LaneGeneration::OnLink(const LaneLink& message) {
+  if (link_ != nullptr) {
+    link_->OnMessage(message.bytes);
+    return true;
+  }
+  if (early_.size() == kMaxEarlyLinks) return false;
+  early_.push_back(message.bytes);
+  return true;
+}
+
+void LaneGeneration::MakeLink() {
+  if (!peer_reset_ || link_ != nullptr) return;
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link =
+      factory_(number_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
+  if (!link.ok()) return;
+  link_ = *std::move(link);
+  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
+}
+
+void LaneGeneration::Abort() {
+  link_.reset();
+  early_.clear();
+  peer_reset_ = false;
+}
+
+void LaneGeneration::Begin(uint64_t number) {
+  Abort();
+  number_ = number;
+  Say(LaneReset{});
+}
+
+}  // namespace baton::kvtransfer
