@@ -2,10 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "kvtransfer/device_lane/device_link.h"
 
@@ -22,8 +20,6 @@ class CopyEngine {
   virtual void Start(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual uint64_t Finished() = 0;  // of those started
 };
-
-using LinkSay = std::function<void(std::string)>;
 
 // `own` holds every group that is sent.
 std::unique_ptr<DeviceLink> MakeCopySender(std::span<const std::byte> own, LinkSay say);

@@ -43,10 +43,12 @@ class DeviceLink {
   virtual void OnMessage(std::string_view) {}
 };
 
+// Carries a few bytes to the other end's OnMessage, for as long as the link lives.
+using LinkSay = std::function<void(std::string)>;
+
 // Both ends create the link of a generation, neither before the other has left the one before.
-// `say` carries a few bytes to the other end's OnMessage, for as long as the link lives.
 // UNAVAILABLE: it cannot be created (now).
-using DeviceLinkFactory = std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>(
-    uint64_t generation, std::function<void(std::string)> say)>;
+using DeviceLinkFactory =
+    std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>(uint64_t generation, LinkSay say)>;
 
 }  // namespace baton::kvtransfer

@@ -39,7 +39,7 @@ class LaneChannel {
   // Something to receive is shown by a descriptor that becomes readable, or by a call of `wake` on
   // any thread.
   virtual int descriptor() const { return -1; }
-  virtual void SetWakeup(std::function<void()>) {}
+  virtual void SetWakeup(std::function<void()> /*wake*/) {}
 };
 
 // Messages as bytes.

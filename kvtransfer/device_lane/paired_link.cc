@@ -13,8 +13,7 @@ class PairedLink final : public DeviceLink {
  public:
   using End = CommunicatorMaker::End;
 
-  PairedLink(CommunicatorMaker* maker, End end, std::function<void(std::string)> say)
-      : maker_(*maker), end_(end) {
+  PairedLink(CommunicatorMaker* maker, End end, LinkSay say) : maker_(*maker), end_(end) {
     if (end == End::kSender) return;  // waits for the name
     const absl::StatusOr<std::string> id = maker_.NewId();
     broken_.Update(id.status());
@@ -81,7 +80,7 @@ class PairedLink final : public DeviceLink {
 }  // namespace
 
 std::unique_ptr<DeviceLink> MakePairedLink(CommunicatorMaker* maker, CommunicatorMaker::End end,
-                                           std::function<void(std::string)> say) {
+                                           LinkSay say) {
   return std::make_unique<PairedLink>(maker, end, std::move(say));
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +43,6 @@ class CommunicatorMaker {
 
 // The receiving end names the communicator. `maker` outlives the link.
 std::unique_ptr<DeviceLink> MakePairedLink(CommunicatorMaker* maker, CommunicatorMaker::End end,
-                                           std::function<void(std::string)> say);
+                                           LinkSay say);
 
 }  // namespace baton::kvtransfer

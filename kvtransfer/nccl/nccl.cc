@@ -45,7 +45,7 @@ class NcclFabric final : public Fabric {
 
  private:
   DeviceLinkFactory EndOf(CommunicatorMaker::End end) {
-    return [this, end](uint64_t, std::function<void(std::string)> say) {
+    return [this, end](uint64_t, LinkSay say) {
       return MakePairedLink(maker_.get(), end, std::move(say));
     };
   }
