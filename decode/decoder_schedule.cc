@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/status_macros.h"
 #include "decode/decoder.h"
 #include "engine/cache/page_census.h"
 #include "engine/cache_occupancy.h"
@@ -96,16 +96,9 @@ absl::Status Decoder::Reserve(Request& request) {
   const int64_t growth = std::min<int64_t>(sampling.max_tokens, options_.growth_tokens);
   const int64_t reserve =
       std::min(static_cast<int64_t>(tokens.size()) + growth, engine_.max_sequence_tokens());
-  // Asked at every step while somebody waits: not worth copying the tokens for.
-  const engine::CacheUsage usage = engine_.usage();
-  const int64_t shared =
-      engine_.FindPrefix(tokens).receive_from / engine_.geometry().options.page_tokens;
-  if (usage.slots_free == 0 ||
-      usage.pages_available() < engine_.geometry().PagesFor(reserve) - shared) {
-    return absl::ResourceExhaustedError("no pages or slot free");
-  }
   const bool local = request.state.phase() == Phase::kLocal;
   const auto use = local ? engine::PrefixUse::kCompute : engine::PrefixUse::kReceive;
+  BATON_RETURN_IF_ERROR(engine_.CheckRoom(tokens, reserve, use));
   auto sequence = engine_.NewSequence(tokens, sampling, reserve, use);
   if (!sequence.ok()) return sequence.status();
   request.sequence = *std::move(sequence);
@@ -146,17 +139,13 @@ void Decoder::Grant(Request& request) {
 }
 
 void Decoder::AddLocalChunks(std::vector<engine::StepItem>& items) {
-  std::vector<engine::Sequence*> sequences;
-  std::vector<engine::PrefillWork> work;
+  std::vector<engine::Sequence*> computing;
   for (const auto& [id, request] : requests_) {
     if (request->state.phase() != Phase::kLocal || request->sequence == nullptr) continue;
-    sequences.push_back(request->sequence.get());
-    work.push_back({request->sequence->prompt_tokens() - request->sequence->computed()});
+    computing.push_back(request->sequence.get());
   }
-  const std::vector<int32_t> chunks = engine::ScheduleChunks(work, options_.chunks);
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    if (chunks[i] > 0) items.push_back({sequences[i], chunks[i]});
-  }
+  const std::vector<engine::StepItem> chunks = engine::ScheduleChunks(computing, options_.chunks);
+  items.insert(items.end(), chunks.begin(), chunks.end());
 }
 
 void Decoder::Publish() {

@@ -21,4 +21,17 @@ std::vector<int32_t> ScheduleChunks(std::span<const PrefillWork> queue, const Ch
   return chunks;
 }
 
+std::vector<StepItem> ScheduleChunks(std::span<Sequence* const> queue, const ChunkLimits& limits) {
+  std::vector<PrefillWork> work;
+  for (const Sequence* sequence : queue) {
+    work.push_back({sequence->prompt_tokens() - sequence->computed()});
+  }
+  const std::vector<int32_t> chunks = ScheduleChunks(work, limits);
+  std::vector<StepItem> items;
+  for (size_t i = 0; i < queue.size(); ++i) {
+    if (chunks[i] > 0) items.push_back({queue[i], chunks[i]});
+  }
+  return items;
+}
+
 }  // namespace baton::engine

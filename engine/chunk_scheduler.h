@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/engine.h"
+
 namespace baton::engine {
 
 // How a step's token budget is shared, as a pure function: used by prefill workers, and by decode
@@ -24,5 +26,7 @@ struct ChunkLimits {
 // but a prompt longer than a chunk leaves the rest of the step to those behind it, so that a short
 // prompt is not stuck behind a long one. A non-empty queue always gets something.
 std::vector<int32_t> ScheduleChunks(std::span<const PrefillWork> queue, const ChunkLimits& limits);
+// The same for sequences (oldest first) whose prompts are not computed yet: their part of a step.
+std::vector<StepItem> ScheduleChunks(std::span<Sequence* const> queue, const ChunkLimits& limits);
 
 }  // namespace baton::engine

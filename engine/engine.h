@@ -91,6 +91,10 @@ class Engine {
                                                         const SamplingParams& sampling,
                                                         int64_t reserve_tokens,
                                                         PrefixUse use = PrefixUse::kCompute);
+  // RESOURCE_EXHAUSTED if NewSequence, which takes a copy of the prompt, would fail with that now:
+  // for who asks at every step. Nothing is held, and OK is a hint.
+  absl::Status CheckRoom(const std::vector<int32_t>& prompt, int64_t reserve_tokens,
+                         PrefixUse use = PrefixUse::kCompute) const;
   // From which position NewSequence would let a prompt be computed, or received, now. Nothing is
   // held: a hint.
   struct PrefixHint {

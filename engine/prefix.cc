@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/engine_impl.h"
 
@@ -76,6 +77,19 @@ Engine::PrefixHint Engine::FindPrefix(const std::vector<int32_t>& prompt) const 
   const int64_t pages = std::ssize(match.pages) * geometry().options.page_tokens;
   return {.compute_from = match.resume_tokens(),
           .receive_from = std::max(match.resume_tokens(), pages)};
+}
+
+absl::Status Engine::CheckRoom(const std::vector<int32_t>& prompt, int64_t reserve_tokens,
+                               PrefixUse use) const {
+  const CacheUsage now = usage();
+  const PrefixHint hint = FindPrefix(prompt);
+  const int64_t shared = (use == PrefixUse::kCompute ? hint.compute_from : hint.receive_from) /
+                         geometry().options.page_tokens;
+  const int64_t wanted = geometry().PagesFor(reserve_tokens) - shared;
+  if (now.slots_free > 0 && now.pages_available() >= wanted) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(wanted, " cache pages and a slot wanted, ",
+                                                   now.pages_available(), " and ", now.slots_free,
+                                                   " can be had"));
 }
 
 void Engine::Retire(std::unique_ptr<Sequence> sequence) {

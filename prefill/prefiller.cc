@@ -89,18 +89,11 @@ void Prefiller::Abandon(RunId run, absl::Status why) {
 
 std::vector<engine::StepItem> Prefiller::PlanStep() {
   StartWaiting();
-  std::vector<Run*> computing;
-  std::vector<engine::PrefillWork> work;
+  std::vector<engine::Sequence*> computing;
   for (const auto& [id, run] : runs_) {
-    if (run->state.phase() != Phase::kComputing) continue;
-    computing.push_back(run.get());
-    work.push_back({run->sequence->prompt_tokens() - run->sequence->computed()});
+    if (run->state.phase() == Phase::kComputing) computing.push_back(run->sequence.get());
   }
-  const std::vector<int32_t> chunks = engine::ScheduleChunks(work, options_.chunks);
-  std::vector<engine::StepItem> items;
-  for (size_t i = 0; i < computing.size(); ++i) {
-    if (chunks[i] > 0) items.push_back({computing[i]->sequence.get(), chunks[i]});
-  }
+  std::vector<engine::StepItem> items = engine::ScheduleChunks(computing, options_.chunks);
   Publish();
   step_metrics_.OnPlanned(engine_, items);
   return items;
@@ -123,13 +116,7 @@ void Prefiller::StartWaiting() {
 }
 
 absl::Status Prefiller::Start(Run& run) {
-  // Asked at every step while pages are short: not worth copying the prompt for.
-  const engine::CacheUsage usage = engine_.usage();
-  const int64_t shared =
-      engine_.FindPrefix(run.request.prompt).compute_from / engine_.geometry().options.page_tokens;
-  if (usage.slots_free == 0 || usage.pages_available() < run.entry.pages - shared) {
-    return absl::ResourceExhaustedError("no pages or slot free");
-  }
+  BATON_RETURN_IF_ERROR(engine_.CheckRoom(run.request.prompt, run.entry.tokens));
   auto sequence = engine_.NewSequence(run.request.prompt, run.request.sampling, run.entry.tokens);
   if (!sequence.ok()) return sequence.status();
   run.sequence = *std::move(sequence);

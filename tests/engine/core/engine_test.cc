@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/chunk_scheduler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/core/test_engine.h"
@@ -59,6 +60,9 @@ TEST_F(EngineTest, ReservesAllOrNothing) {
   EXPECT_EQ(engine_->usage().pages_sequences, 20);
   EXPECT_THAT(engine_->NewSequence(TestPrompt(10), Greedy(4000), 5 * 128).status(),
               StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(engine_->CheckRoom(TestPrompt(10), 5 * 128),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("5 cache pages")));
+  EXPECT_THAT(engine_->CheckRoom(TestPrompt(10), 4 * 128), IsOk());
   EXPECT_EQ(engine_->usage().slots_free, 3);
   EXPECT_EQ(engine_->usage().pages_free, 4);
   EXPECT_THAT(engine_->Grow(*first, 25 * 128), IsOk());  // no more than the context: 24 pages
@@ -83,6 +87,22 @@ TEST_F(EngineTest, GrowthThatFailsLeavesTheSequenceRunning) {
   EXPECT_THAT(engine_->Grow(*sequence, 129), IsOk());
   EXPECT_EQ(sequence->reserved_tokens(), 256);
   EXPECT_THAT(RunToEnd(*engine_, *sequence).tokens, SizeIs(30));
+}
+
+TEST_F(EngineTest, AStepTakesFromEveryPromptWhatItHasLeft) {
+  const auto first = MakeSequence(*engine_, TestPrompt(20), Greedy(1));
+  const auto second = MakeSequence(*engine_, TestPrompt(20), Greedy(1));
+  const StepItem begun{first.get(), 15};
+  engine_->Step({&begun, 1});
+  const std::vector<Sequence*> oldest_first = {first.get(), second.get()};
+  const ChunkLimits one = {.max_sequences = 1};
+  ASSERT_THAT(ScheduleChunks(oldest_first, one), SizeIs(1));
+  const std::vector<StepItem> items = ScheduleChunks(oldest_first, {.step_tokens = 12});
+  ASSERT_THAT(items, SizeIs(2));
+  EXPECT_EQ(items[0].sequence, first.get());
+  EXPECT_EQ(items[0].tokens, 5);
+  EXPECT_EQ(items[1].sequence, second.get());
+  EXPECT_EQ(items[1].tokens, 7);
 }
 
 TEST_F(EngineTest, TokensDoNotDependOnTheChunking) {

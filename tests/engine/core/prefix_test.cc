@@ -241,6 +241,10 @@ TEST_F(PrefixTest, TheCacheMakesRoomForSequencesAndTheyStayExact) {
   EXPECT_EQ((*whole)->cached_tokens(), 3 * kPage);
   EXPECT_THAT(caching_->NewSequence(TestPrompt(100), Greedy(50), 150),
               StatusIs(absl::StatusCode::kResourceExhausted));
+  whole->reset();
+  EXPECT_THAT(caching_->CheckRoom(TestPrompt(3 * kPage + 9, 4), 9 * kPage), IsOk()) << "3 shared";
+  EXPECT_THAT(caching_->CheckRoom(TestPrompt(3 * kPage + 9, 9), 9 * kPage),
+              StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 }  // namespace
