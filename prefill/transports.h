@@ -19,9 +19,8 @@ namespace baton::prefill {
 // The sending ends of a worker's transports.
 class Transports {
  public:
-  // One sender for each of `names`, faulty where the plan says so. UNAVAILABLE for one that this
-  // machine lacks.
-  // `credentials` are for what goes over gRPC.
+  // One sender for each of `names`, faulty where the plan says so; `credentials` are for what goes
+  // over gRPC. UNAVAILABLE for one that this machine lacks.
   static absl::StatusOr<std::unique_ptr<Transports>> Make(const std::vector<std::string>& names,
                                                           const kvtransfer::PlaneFaults& faults,
                                                           const rpc::Credentials& credentials);
