@@ -66,8 +66,10 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Range(1024, 1 << 30)
       .Unit("bytes");
   parser
-      .Add("max-buffered-bytes", &config.max_buffered_bytes,
-           "of the bodies of all requests that are being received; more are answered 503")
+      .Add(
+          "max-buffered-bytes", &config.max_buffered_bytes,
+          "of the bodies of all HTTP requests that are being received, and as much again of gRPC's "
+          "messages, at least 64 MiB; more are answered 503 and RESOURCE_EXHAUSTED")
       .Range(1024, int64_t{1} << 40)
       .Unit("bytes");
   parser

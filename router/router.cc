@@ -1,5 +1,6 @@
 #include "router/router.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,8 @@ constexpr std::chrono::seconds kFirstPollTime{1};
 constexpr std::chrono::milliseconds kHealthPeriod{100};
 // Besides HTTP connections, served and refused: gRPC's, libraries, logs.
 constexpr int kOtherFiles = 256;
+// gRPC's budget has its connections and calls in it, not only messages.
+constexpr int64_t kLeastGrpcBytes = 64 << 20;
 
 absl::StatusOr<std::vector<ListedWorkers>> WorkersOf(const RouterConfig& config) {
   BATON_ASSIGN_OR_RETURN(std::vector<ListedWorkers> listed,
@@ -148,11 +151,13 @@ absl::Status Router::Impl::Serve() {
   registry.WaitFirstPolls(kFirstPollTime);
   BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen)) << "metrics-listen";
   const bool served = HasRoute(*registry.Current());
-  auto grpc_front = rpc::GrpcServer::Start({.listen = config.grpc_listen,
-                                            .services = {&inference},
-                                            .service_names = {"baton.v1.Inference"},
-                                            .serving = served,
-                                            .credentials = credentials.api});
+  auto grpc_front = rpc::GrpcServer::Start(
+      {.listen = config.grpc_listen,
+       .services = {&inference},
+       .service_names = {"baton.v1.Inference"},
+       .serving = served,
+       .max_buffered_bytes = std::max(config.max_buffered_bytes, kLeastGrpcBytes),
+       .credentials = credentials.api});
   BATON_RETURN_IF_ERROR(grpc_front.status()) << "grpc-listen";
   grpc = *std::move(grpc_front);
   // As /health: serving only if a request that came now would find workers.

@@ -13,6 +13,7 @@
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 
@@ -61,6 +62,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOption
   QuietLibraryLog();
   grpc::ServerBuilder builder;
   SetLimits(builder);
+  builder.SetResourceQuota(
+      grpc::ResourceQuota("server").Resize(static_cast<size_t>(options.max_buffered_bytes)));
   auto impl = std::make_unique<Impl>();
   builder.AddListeningPort(options.listen, options.credentials, &impl->port);
   for (grpc::Service* service : options.services) builder.RegisterService(service);

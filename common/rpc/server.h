@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,10 @@ struct ServerOptions {
   // Fully qualified names of `services` ("baton.v1.Decode"), whose health is reported one by one.
   std::vector<std::string> service_names = {};
   bool serving = true;  // health at the start; false: until SetServing(true)
+  // What the server holds for its clients, most of it messages that are being received. gRPC looks
+  // at the length of a message when all of it is there, whoever sent it, so that without a limit
+  // one call could fill the memory. Beyond it calls of any client end with RESOURCE_EXHAUSTED.
+  int64_t max_buffered_bytes = int64_t{1} << 30;
   std::shared_ptr<grpc::ServerCredentials> credentials = Credentials().server;
 };
 

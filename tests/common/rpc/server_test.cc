@@ -7,6 +7,7 @@
 #include "common/rpc/server_stream.h"
 #include "common/rpc/worker_control_client.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "tests/common/rpc/fake_services.h"
 #include "tests/common/rpc/health.h"
@@ -22,6 +23,7 @@ using ::baton::testing::IsOkAndHolds;
 using ::baton::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kWorkerControl[] = "baton.v1.WorkerControl";
 
@@ -214,6 +216,26 @@ TEST_F(ServerTest, AWorkerThatDoesNotAnswerRunsIntoTheDeadlineThatItSees) {
   ASSERT_TRUE(seen.has_value());
   EXPECT_LT(*seen, 1s);  // gRPC rounds a timeout up on its way
   reactors.Next()->Finish(grpc::Status::OK);
+}
+
+// A message that the server has no room for, to a service that anybody may call: it is not read to
+// its end, only to be found too long.
+TEST(ServerLimitsTest, MessagesThatAreBeingReceivedShareABudget) {
+  constexpr size_t kSent = 64 << 20;
+  BATON_ASSERT_OK_AND_ASSIGN(const auto server, GrpcServer::Start({.listen = "127.0.0.1:0",
+                                                                   .max_buffered_bytes = 8 << 20}));
+  grpc::GenericStub stub(
+      grpc::CreateChannel(AddressOf(*server), grpc::InsecureChannelCredentials()));
+  const grpc::ByteBuffer request = Bytes(std::string(kSent, 'x'));
+  grpc::ClientContext context;
+  SetTimeout(context, 60s);
+  grpc::ByteBuffer response;
+  Mailbox<absl::Status> ended;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+                 [&](const grpc::Status& status) { ended.Put(FromGrpc(status)); });
+  EXPECT_THAT(ended.Next(),
+              StatusIs(absl::StatusCode::kResourceExhausted, Not(HasSubstr("larger than max"))));
+  EXPECT_THAT(Health(AddressOf(*server), ""), IsOkAndHolds(1));
 }
 
 TEST_F(ServerTest, WithoutADeadlineThereIsNoRemainingTime) {

@@ -1,5 +1,9 @@
+#include <future>
+
 #include "absl/strings/str_cat.h"
 #include "common/config.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "tests/router/service/router_fixture.h"
 
 namespace baton::router {
@@ -8,6 +12,7 @@ namespace {
 using baton::testing::Fetch;
 using baton::testing::HttpClient;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Each limit is set by its flag, and what is beyond it answered in OpenAI's shape.
 class LimitsTest : public RouterFixture {
@@ -70,6 +75,24 @@ TEST_F(LimitsTest, BodiesOfAllConnectionsTogether) {
   }
   ExpectError(refused, 503, "being received");
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
+}
+
+// To a service that wants no key.
+TEST_F(LimitsTest, MessagesOfAllGrpcCallsTogether) {
+  StartWith({"--max-body-bytes=100000", "--max-buffered-bytes=100000"});
+  grpc::GenericStub stub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", router_->ports().grpc),
+                                             grpc::InsecureChannelCredentials()));
+  const grpc::Slice slice(std::string(96 << 20, 'x'));
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+                 [&](grpc::Status status) { ended.set_value(std::move(status)); });
+  const grpc::Status status = ended.get_future().get();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), Not(HasSubstr("larger than max"))) << "received whole";
   EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
 }
 
