@@ -55,6 +55,7 @@ class FaultTransport final : public Transport {
   };
   using PendingMap = std::map<uint64_t, Pending>;  // ordered: the same run every time
 
+  // `pending` may have ended when this returns.
   void Forward(Pending& pending);
   void ForwardOnce(Pending& pending, RegionId region, std::span<const std::byte> frame);
   void ForwardCorrupt(Pending& pending);
@@ -112,7 +113,7 @@ void FaultTransport::Post(const PostRequest& request) {
   if (pending.held) return;
   Forward(pending);
   for (auto& [post, other] : pending_) {  // what waited for a frame to overtake it
-    if (other.held && other.fault.kind == Kind::kReorder && other.endpoint == pending.endpoint) {
+    if (other.held && other.fault.kind == Kind::kReorder && other.endpoint == request.endpoint) {
       other.held = false;
       Forward(other);
     }
@@ -165,8 +166,12 @@ std::vector<Completion> FaultTransport::Poll() {
 
 void FaultTransport::ReleaseHeld() {
   const Clock::TimePoint now = clock_.Now();
-  for (auto& [post, pending] : pending_) {
-    if (!pending.held || pending.release > now) continue;
+  std::vector<uint64_t> due;
+  for (const auto& [post, pending] : pending_) {
+    if (pending.held && pending.release <= now) due.push_back(post);
+  }
+  for (const uint64_t post : due) {
+    Pending& pending = pending_.at(post);
     pending.held = false;
     Forward(pending);
   }

@@ -1,6 +1,7 @@
 #include "kvtransfer/fault/fault_transport.h"
 
 #include <deque>
+#include <map>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,6 +51,27 @@ class RecordingReceiver final : public Receiver {
   std::vector<std::vector<std::byte>> frames_;
 };
 
+// Has memory for frames, but not for copies of them.
+class OneRegion final : public Transport {
+ public:
+  explicit OneRegion(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  const TransportCapabilities& capabilities() const override { return inner_->capabilities(); }
+  void SetWakeup(std::function<void()> wakeup) override { inner_->SetWakeup(std::move(wakeup)); }
+  absl::StatusOr<Region> Register(size_t bytes) override {
+    if (std::exchange(taken_, true)) return absl::ResourceExhaustedError("one region is all");
+    return inner_->Register(bytes);
+  }
+  void Release(RegionId region) override { inner_->Release(region); }
+  void Post(const PostRequest& request) override { inner_->Post(request); }
+  std::vector<Completion> Poll() override { return inner_->Poll(); }
+  void Cancel(uint64_t post) override { inner_->Cancel(post); }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  bool taken_ = false;
+};
+
 class FaultTransportTest : public ::testing::Test {
  protected:
   FaultTransportTest() {
@@ -97,6 +119,30 @@ TEST_F(FaultTransportTest, PassesFramesThroughByDefault) {
   EXPECT_THAT(receiver_.first_bytes(), ElementsAre(1));
   EXPECT_GT(wakeups_, 0);
   EXPECT_EQ(transport_->capabilities().name, "loopback");
+}
+
+TEST_F(FaultTransportTest, WithoutMemoryForACorruptCopyAFrameFailsHeldOrNot) {
+  const auto transport = WithFaults(
+      std::make_unique<OneRegion>(network_.Connect()), [this](const PostRequest&) { return next_; },
+      clock_);
+  const absl::StatusOr<Region> region = transport->Register(16);
+  ASSERT_THAT(region, IsOk());
+  const auto post = [&](uint64_t number, Kind kind, std::chrono::nanoseconds duration = {}) {
+    next_ = {.kind = kind, .duration = duration};
+    transport->Post(
+        {.post = number, .endpoint = "a", .region = region->id, .frame = region->memory});
+  };
+  post(1, Kind::kCorrupt);
+  post(2, Kind::kStall, std::chrono::milliseconds(5));
+  post(3, Kind::kCorrupt);
+  post(4, Kind::kCorrupt);
+  clock_.Advance(std::chrono::milliseconds(5));
+  std::map<uint64_t, absl::StatusCode> ends;
+  for (const Completion& end : transport->Poll()) ends[end.post] = end.status.code();
+  constexpr auto kFailed = absl::StatusCode::kResourceExhausted;
+  EXPECT_THAT(ends, ElementsAre(std::pair(1, kFailed), std::pair(2, absl::StatusCode::kOk),
+                                std::pair(3, kFailed), std::pair(4, kFailed)));
+  transport->Release(region->id);
 }
 
 TEST_F(FaultTransportTest, DropsUntilCancelled) {
