@@ -1,6 +1,7 @@
 #include "kvtransfer/device_frame.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/base/check.h"
 

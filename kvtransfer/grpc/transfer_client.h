@@ -5,11 +5,11 @@
 #include "common/rpc/credentials.h"
 #include "kvtransfer/transport.h"
 
-// Role: transport "grpc": one Transfer.Push stream per endpoint (host:port), on a channel of its
-// own. Why: works wherever the control plane works. Threading: as transport.h says. A frame goes
-// out of the memory that it was registered in; the post completes when the frame is answered or its
-// stream is dead. A single frame cannot be withdrawn: Cancel ends the stream, and the next post
-// opens another.
+// Role: transport "grpc": up to kStreamsPerPeer (limits.h) Transfer.Push streams per endpoint
+// (host:port), each on a channel of its own. Why: works wherever the control plane works.
+// Threading: as transport.h says. A frame goes out of the memory that it was registered in; the
+// post completes when the frame is answered or its stream is dead. A single frame cannot be
+// withdrawn: Cancel ends its stream, and another is opened when it is needed.
 
 namespace baton::kvtransfer {
 

@@ -8,9 +8,10 @@
 
 namespace baton::kvtransfer {
 
-// Role: the receiving end of transport shm: takes connections at shm::Endpoint(receiver), copies
-// frames out of the senders' memory, checksummed on the way, and hands them to the receiver.
-// Why: one copy, which the sender cannot change any more once it has been verified.
+// Role: the receiving end of transport shm: takes connections at shm::Endpoint(receiver) and hands
+// frames to the receiver where they lie, in the senders' memory.
+// Why: one copy, from there to the cache; what is verified is what that copy has written, whatever
+// a sender changes meanwhile.
 // Threading: a transfer thread of its own does all of it, senders in turn, one frame each.
 class ShmService {
  public:

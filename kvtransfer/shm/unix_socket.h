@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Sockets and file descriptors as far as transport shm needs them.
+// Sockets and file descriptors as far as transports within one machine need them.
 
 namespace baton::kvtransfer::shm {
 
