@@ -4,6 +4,7 @@
 
 #include "common/status_macros.h"
 #include "kvtransfer/device_lane/unix_lane.h"
+#include "kvtransfer/manifest.h"
 
 namespace baton::decode {
 

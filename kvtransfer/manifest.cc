@@ -148,6 +148,8 @@ absl::StatusOr<std::vector<std::string>> CommonTransports(const Manifest& local,
                    "], remote [", absl::StrJoin(remote.transports, ", "), "]"));
 }
 
+bool IsDeviceTransport(std::string_view name) { return name == "cuda_ipc" || name == "nccl"; }
+
 absl::Status CheckTransportNames(const std::vector<std::string>& transports,
                                  const std::string& device) {
   constexpr std::array<absl::string_view, 4> kKnown = {"cuda_ipc", "nccl", "shm", "grpc"};
@@ -156,7 +158,7 @@ absl::Status CheckTransportNames(const std::vector<std::string>& transports,
       return absl::InvalidArgumentError(
           absl::StrCat("\"", *it, "\" is unknown; expected ", absl::StrJoin(kKnown, " or ")));
     }
-    if ((*it == "cuda_ipc" || *it == "nccl") && device != "cuda") {
+    if (IsDeviceTransport(*it) && device != "cuda") {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", *it, "\" moves caches on GPUs, but device is \"", device, "\""));
     }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,9 @@ absl::Status CheckCompatible(const Manifest& local, const Manifest& remote);
 // when there is none.
 absl::StatusOr<std::vector<std::string>> CommonTransports(const Manifest& local,
                                                           const Manifest& remote);
+
+// Whether frames of this transport lie on a device, as the caches of its workers must.
+bool IsDeviceTransport(std::string_view name);
 
 // INVALID_ARGUMENT naming what is unknown, twice there or missing in a configured list, or cannot
 // go with caches on `device` ("cpu" or "cuda").

@@ -7,6 +7,7 @@
 #include "kvtransfer/fault/fault_transport.h"
 #include "kvtransfer/grpc/lane_stream.h"
 #include "kvtransfer/grpc/transfer_client.h"
+#include "kvtransfer/manifest.h"
 #include "kvtransfer/sender_switch.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/shm/wire.h"

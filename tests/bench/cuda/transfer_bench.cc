@@ -35,6 +35,7 @@
 #include "kvtransfer/device_lane/unix_lane.h"
 #include "kvtransfer/grpc/lane_stream.h"
 #include "kvtransfer/grpc/transfer_client.h"
+#include "kvtransfer/manifest.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/shm/wire.h"
