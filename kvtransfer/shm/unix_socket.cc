@@ -92,7 +92,7 @@ absl::StatusOr<std::optional<Received>> Receive(const Fd& socket, std::span<std:
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   header.msg_control = control;
-  header.msg_controllen = sizeof(control);
+  header.msg_controllen = CMSG_LEN(sizeof(int));  // the padding behind would let a second one in
   const ssize_t bytes = recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (bytes < 0) {
     if (errno == EAGAIN || errno == EINTR) return std::optional<Received>();
