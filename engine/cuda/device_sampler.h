@@ -26,7 +26,8 @@ struct SampledRows {
 };
 
 // engine/sampler/sampler.h where the logits are: four bytes a row go to the host instead of a row,
-// and log-probabilities of the rows that ask. Adjustments go to the device, a launch for all rows.
+// and log-probabilities of the rows that ask. Adjustments go to the device with the rows, all in
+// one launch as far as there is room for them; each call brings all of them.
 class DeviceSampler {
  public:
   static int64_t Bytes(int64_t max_rows);

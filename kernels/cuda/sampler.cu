@@ -264,23 +264,10 @@ class RowSampler {
 __global__ void __launch_bounds__(kSampleThreads) SampleRows(SampleParams params) {
   __shared__ Scratch scratch;
   const int64_t row = blockIdx.x;
-  int token = -1;
-  if (params.row_of == nullptr || params.row_of[row] >= 0) {
-    RowSampler sampler(params.logits.Row(row), static_cast<int>(params.logits.cols),
-                       params.rows[row], params.banned, scratch);
-    token = sampler.Run();
-  }
-  if (threadIdx.x == 0) params.tokens[row] = token;
-}
-
-__global__ void __launch_bounds__(kSampleThreads)
-    ArgmaxRows(MatrixView<const float> logits, int32_t* tokens) {
-  __shared__ Scratch scratch;
-  const SampleRow greedy{.temperature = 0};
-  RowSampler sampler(logits.Row(blockIdx.x), static_cast<int>(logits.cols), greedy, nullptr,
-                     scratch);
+  RowSampler sampler(params.logits.Row(row), static_cast<int>(params.logits.cols), params.rows[row],
+                     params.banned, scratch);
   const int token = sampler.Run();
-  if (threadIdx.x == 0) tokens[blockIdx.x] = token;
+  if (threadIdx.x == 0) params.tokens[row] = token;
 }
 
 }  // namespace
@@ -291,14 +278,6 @@ void Sample(const SampleParams& params, CUstream_st* stream) {
   if (params.logits.rows == 0) return;
   SampleRows<<<static_cast<unsigned>(params.logits.rows), kSampleThreads, 0, stream>>>(params);
   CheckLaunch("SampleRows");
-}
-
-void Argmax(MatrixView<const float> logits, int32_t* tokens, CUstream_st* stream) {
-  BATON_CHECK(logits.cols > 0 && logits.cols <= kMaxSampleVocabulary)
-      << "a vocabulary of " << logits.cols;
-  if (logits.rows == 0) return;
-  ArgmaxRows<<<static_cast<unsigned>(logits.rows), kSampleThreads, 0, stream>>>(logits, tokens);
-  CheckLaunch("ArgmaxRows");
 }
 
 }  // namespace baton::kernels::cuda

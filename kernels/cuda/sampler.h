@@ -34,16 +34,11 @@ struct SampleParams {
   MatrixView<const float> logits;   // [rows, vocabulary], at most kMaxSampleVocabulary columns
   const SampleRow* rows = nullptr;  // [rows]
   const int32_t* banned = nullptr;
-  const int32_t* row_of = nullptr;  // [rows] optional: where negative (padding) nothing is done
-  // out [rows]; kBrokenLogits where a logit is NaN or +infinity or none is finite, -1 for padding.
+  // out [rows]; kBrokenLogits where a logit is NaN or +infinity or none is finite.
   int32_t* tokens = nullptr;
 };
 inline constexpr int32_t kBrokenLogits = -2;
 
 void Sample(const SampleParams& params, CUstream_st* stream);
-
-// tokens[r] = index of the largest logit, the lowest of equals: Sample without parameters, for
-// drafts. kBrokenLogits as above.
-void Argmax(MatrixView<const float> logits, int32_t* tokens, CUstream_st* stream);
 
 }  // namespace baton::kernels::cuda

@@ -112,14 +112,11 @@ TEST_F(SamplerTest, BrokenLogitsAreReported) {
   EXPECT_GE(tokens[3], 0);
 }
 
-TEST_F(SamplerTest, ArgmaxTakesTheLowestOfEquals) {
+TEST_F(SamplerTest, GreedyRowsTakeTheLowestOfEquals) {
   for (const int64_t vocabulary : {1, 33, 1024, 129280}) {
     std::vector<float> logits = RandomValues<float>(3 * vocabulary, 5);
     logits[vocabulary - 1] = logits[vocabulary / 2] = 100;
-    const DeviceArray<float> device_logits(logits);
-    DeviceArray<int32_t> tokens(3);
-    Argmax({device_logits.get(), 3, vocabulary}, tokens.get(), TestStream().get());
-    const auto actual = tokens.Download();
+    const auto actual = RunSample(logits, std::vector<SampleRow>(3, {.temperature = 0}), {});
     for (int row = 0; row < 3; ++row) {
       const auto first = logits.begin() + row * vocabulary;
       EXPECT_EQ(actual[row], std::max_element(first, first + vocabulary) - first);
