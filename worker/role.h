@@ -38,7 +38,7 @@ struct Loaded {
 };
 
 // What makes a worker a prefill or a decode worker: its services, its scheduler and its end of a
-// hand-off. Calls of one after another: Open, Begin, the rest from any thread, Stop.
+// hand-off. Called in this order: Open, Begin, the rest from any thread, Stop.
 class Role {
  public:
   struct Services {

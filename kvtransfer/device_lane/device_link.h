@@ -16,8 +16,7 @@
 
 namespace baton::kvtransfer {
 
-inline constexpr size_t kMinGroupBytes = size_t{16} << 20;  // below, the links are not filled
-inline constexpr size_t kMaxGroupBytes = size_t{32} << 20;
+inline constexpr size_t kMaxGroupBytes = size_t{32} << 20;  // below the half links are not filled
 
 // Of one lane, each from its offer until it is declined or has run at the sending end.
 inline constexpr size_t kMaxGroupsInFlight = 8;

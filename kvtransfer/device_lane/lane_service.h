@@ -12,8 +12,8 @@
 namespace baton::kvtransfer {
 
 struct LaneServiceOptions {
-  size_t group_bytes = size_t{32} << 20;  // as the senders'
-  size_t groups = 8;                      // staging memory, over all senders
+  size_t group_bytes = kMaxGroupBytes;  // as the senders'
+  size_t groups = 8;                    // staging memory, over all senders
   // Further ones are closed at once. NCCL takes up to 100 MB of device memory for each.
   size_t connections = 32;
 };

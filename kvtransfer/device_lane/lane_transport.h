@@ -22,9 +22,9 @@
 namespace baton::kvtransfer {
 
 struct LaneTransportOptions {
-  size_t group_bytes = size_t{32} << 20;  // kMaxGroupBytes: the largest frame
-  size_t groups = 8;                      // staging memory, over all endpoints
-  int peer_groups = 4;                    // of them to one endpoint; see kMaxGroupsInFlight
+  size_t group_bytes = kMaxGroupBytes;  // the largest frame
+  size_t groups = 8;                    // staging memory, over all endpoints
+  int peer_groups = 4;                  // of them to one endpoint; see kMaxGroupsInFlight
   // Lanes that are kept; the one that has been idle longest goes first, and when all are busy
   // frames wait. NCCL takes up to 100 MB of device memory for each.
   size_t lanes = 16;
