@@ -416,19 +416,13 @@ bool Decoder::Drain(Clock::Duration timeout) {
 }
 
 void Decoder::Stop(const absl::Status& why) {
-  gate_.Close();
-  // Landings end by the receiver's word alone, and it gives it. Again and again for what was being
-  // submitted when the gate closed.
-  do {
-    loop_.Post([this, why] {
-      std::vector<Request*> all;
-      for (const auto& [id, request] : requests_) all.push_back(request.get());
-      for (Request* request : all) Apply(*request, request->state.OnEnd(why));
-      for (const auto& [number, closing] : closing_calls_) closing.call->Cancel();
-    });
-  } while (!gate_.WaitEmpty(std::chrono::seconds(1)));
-  loop_.Run([] {});  // whoever left the gate last has left requests_ too
-  loop_.Stop();
+  // Landings end by the receiver's word alone, and it gives it.
+  loop_.StopWhenEmpty(gate_, [this, why] {
+    std::vector<Request*> all;
+    for (const auto& [id, request] : requests_) all.push_back(request.get());
+    for (Request* request : all) Apply(*request, request->state.OnEnd(why));
+    for (const auto& [number, closing] : closing_calls_) closing.call->Cancel();
+  });
 }
 
 }  // namespace baton::decode

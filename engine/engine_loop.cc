@@ -112,4 +112,13 @@ void EngineLoop::Stop() {
   impl_->wake.NotifyAll();
 }
 
+void EngineLoop::StopWhenEmpty(Gate& gate, const std::function<void()>& end_all) {
+  gate.Close();
+  do {
+    Post(end_all);
+  } while (!gate.WaitEmpty(std::chrono::seconds(1)));
+  Run([] {});  // the task in which the last one left has ended too
+  Stop();
+}
+
 }  // namespace baton::engine

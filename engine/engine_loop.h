@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/gate.h"
 #include "engine/engine.h"
 
 // The engine thread. It alone touches the engine, the sequences and the role's scheduler; every
@@ -38,6 +39,10 @@ class EngineLoop {
   // No new tasks and no new step: what was posted before runs, the step that runs finishes, then
   // the thread ends. Thread-safe, does not wait, may be repeated.
   void Stop();
+  // The end of a client whose requests are inside `gate` until they hold nothing any more: closes
+  // it, runs `end_all` on the engine thread, again and again for what was being submitted when the
+  // gate closed, until all have left, then Stop. Not from the engine thread.
+  void StopWhenEmpty(Gate& gate, const std::function<void()>& end_all);
 
  private:
   struct Impl;

@@ -310,18 +310,12 @@ bool Prefiller::Drain(Clock::Duration timeout) {
 }
 
 void Prefiller::Stop(const absl::Status& why) {
-  gate_.Close();
-  // Transfers end by the sender's word alone, and it gives it whatever happens to the peer. Again
-  // and again for what was being submitted when the gate closed.
-  do {
-    loop_.Post([this, why] {
-      std::vector<Run*> all;
-      for (const auto& [id, run] : runs_) all.push_back(run.get());
-      for (Run* run : all) Apply(*run, run->state.OnEnd(why));
-    });
-  } while (!gate_.WaitEmpty(std::chrono::seconds(1)));
-  loop_.Run([] {});  // whoever left the gate last has left runs_ too
-  loop_.Stop();
+  // Transfers end by the sender's word alone, and it gives it whatever happens to the peer.
+  loop_.StopWhenEmpty(gate_, [this, why] {
+    std::vector<Run*> all;
+    for (const auto& [id, run] : runs_) all.push_back(run.get());
+    for (Run* run : all) Apply(*run, run->state.OnEnd(why));
+  });
 }
 
 void Prefiller::Publish() {

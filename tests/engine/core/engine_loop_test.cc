@@ -173,5 +173,21 @@ TEST_F(EngineLoopTest, ManyThreadsMayPostAtOnce) {
   EXPECT_EQ(seen, 404);
 }
 
+TEST_F(EngineLoopTest, StopsWhenEmptyWhoeverWasStillOnTheWayIn) {
+  OneSequenceClient client;
+  EngineLoop loop(*engine_, client);
+  Gate gate;
+  Gate::Pass inside = gate.TryEnter();
+  Gate::Pass on_the_way = gate.TryEnter();
+  int rounds = 0;
+  loop.StopWhenEmpty(gate, [&] {
+    ++rounds;
+    (rounds == 1 ? inside : on_the_way) = Gate::Pass();
+  });
+  EXPECT_EQ(rounds, 2);
+  EXPECT_FALSE(gate.TryEnter());
+  EXPECT_FALSE(loop.Run([] {})) << "it has stopped";
+}
+
 }  // namespace
 }  // namespace baton::engine
