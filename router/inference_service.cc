@@ -217,13 +217,13 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
              },
          .on_done = [self](const absl::Status&) { self->OnDone(); }});
     context_->AddInitialMetadata("x-request-id", client_id_.empty() ? id_.ToString() : client_id_);
-    if (const absl::Status allowed = service_->CheckKey(*context_); !allowed.ok()) Refuse(allowed);
+    if (const absl::Status admitted = service_->Admit(*context_); !admitted.ok()) Refuse(admitted);
     return stream_->reactor();
   }
 
  private:
   void Refuse(const absl::Status& status) {
-    service_->service_->CountRefused(Endpoint::kGrpcGenerate, status);
+    service_->metrics_->CountRequest(Endpoint::kGrpcGenerate, OutcomeOf(status));
     stream_->Finish(status);
   }
 
@@ -254,7 +254,7 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
       MutexLock lock(mutex_);
       if (done_) return;
     }
-    const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->service_->Start(
+    const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->service_.load()->Start(
         std::move(asked), std::make_shared<GrpcSink>(stream_, id_), timeout);
     if (!generation.ok()) {
       stream_->Finish(generation.status());
@@ -294,9 +294,9 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
   std::shared_ptr<Generation> generation_ ABSL_GUARDED_BY(mutex_);
 };
 
-InferenceService::InferenceService(GenerationService* service, int threads, int max_waiting,
+InferenceService::InferenceService(RouterMetrics* metrics, int threads, int max_waiting,
                                    const ApiKeys* keys)
-    : service_(service), keys_(keys), waiting_(static_cast<size_t>(max_waiting)) {
+    : metrics_(metrics), keys_(keys), waiting_(static_cast<size_t>(max_waiting)) {
   // gRPC reads the message of a call that has one before it tells of the call: up to 4 MiB of
   // whoever shows no key. Of a call with many, which looks the same on the wire, it reads none.
   constexpr int kGenerate = 0, kListModels = 1;  // as the service lists them
@@ -323,21 +323,24 @@ InferenceService::~InferenceService() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status InferenceService::CheckKey(const grpc::CallbackServerContext& context) const {
-  if (keys_ == nullptr) return absl::OkStatus();
-  if (keys_->Accepts(MetadataOf(context, "authorization"))) return absl::OkStatus();
-  return absl::UnauthenticatedError("the authorization metadata holds no valid key");
+absl::Status InferenceService::Admit(const grpc::CallbackServerContext& context) const {
+  if (keys_ != nullptr && !keys_->Accepts(MetadataOf(context, "authorization"))) {
+    return absl::UnauthenticatedError("the authorization metadata holds no valid key");
+  }
+  return service_ == nullptr ? StillStarting() : absl::OkStatus();
 }
 
 // The request says nothing, so it need not have come.
 InferenceService::ListModelsReactor* InferenceService::ListModels(
     const grpc::CallbackServerContext& context) const {
   const std::shared_ptr<ListModelsStream> stream = ListModelsStream::Create(1, {});
-  const absl::Status allowed = CheckKey(context);
-  v1::ListModelsResponse models;
-  models.add_models(service_->model().name);
-  if (allowed.ok()) stream->Write(std::move(models));
-  stream->Finish(allowed);
+  const absl::Status admitted = Admit(context);
+  if (admitted.ok()) {
+    v1::ListModelsResponse models;
+    models.add_models(service_.load()->model().name);
+    stream->Write(std::move(models));
+  }
+  stream->Finish(admitted);
   return stream->reactor();
 }
 

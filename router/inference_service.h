@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -15,13 +16,16 @@ namespace baton::router {
 // which takes a second a megabyte, by threads of its own: gRPC's serve all calls, workers' too.
 class InferenceService final : public v1::Inference::Service {
  public:
-  // `service` must outlive this object and every call. `threads` tokenize, and at most
+  // Pointers must outlive this object and every call. `threads` tokenize, and at most
   // `max_waiting` requests wait for them; more are RESOURCE_EXHAUSTED.
   // Calls without one of the `keys` are UNAUTHENTICATED, before their message is read; null:
   // everybody may ask.
-  InferenceService(GenerationService* service, int threads, int max_waiting, const ApiKeys* keys);
+  InferenceService(RouterMetrics* metrics, int threads, int max_waiting, const ApiKeys* keys);
   // Every call must have ended.
   ~InferenceService() override;
+
+  // Until now calls were UNAVAILABLE, before their message was read; now they find `service`. Once.
+  void Begin(GenerationService* service) { service_ = service; }
 
  private:
   class Call;
@@ -29,10 +33,11 @@ class InferenceService final : public v1::Inference::Service {
   using ListModelsReactor = grpc::ServerBidiReactor<v1::ListModelsRequest, v1::ListModelsResponse>;
 
   ListModelsReactor* ListModels(const grpc::CallbackServerContext& context) const;
-  // "authorization" of the call's metadata.
-  absl::Status CheckKey(const grpc::CallbackServerContext& context) const;
+  // Whether a call may go on, by its metadata ("authorization").
+  absl::Status Admit(const grpc::CallbackServerContext& context) const;
 
-  GenerationService* const service_;
+  std::atomic<GenerationService*> service_{nullptr};
+  RouterMetrics* const metrics_;
   const ApiKeys* const keys_;
   BoundedQueue<std::function<void()>> waiting_;
   std::vector<std::thread> threads_;

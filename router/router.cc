@@ -1,7 +1,9 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
@@ -60,14 +62,25 @@ HttpServerOptions HttpOptionsOf(const RouterConfig& config) {
   return options;
 }
 
-struct RouterCredentials {
+// What is looked at before anything else: a mistake in the configuration shows here.
+struct Prepared {
+  std::unique_ptr<Scorer> scorer;
+  std::vector<ListedWorkers> listed;
   rpc::Credentials workers;
-  std::shared_ptr<grpc::ServerCredentials> api = rpc::Credentials().server;
+  std::shared_ptr<grpc::ServerCredentials> clients = rpc::Credentials().server;
+  std::unique_ptr<ApiKeys> keys;  // null: everybody may ask
 };
 
-absl::StatusOr<RouterCredentials> LoadCredentials(const RouterConfig& config) {
-  RouterCredentials credentials;
-  BATON_ASSIGN_OR_RETURN(credentials.workers, rpc::LoadCredentials(config.tls));
+absl::StatusOr<Prepared> Prepare(const RouterConfig& config) {
+  Prepared prepared;
+  BATON_ASSIGN_OR_RETURN(prepared.scorer, MakeScorer(config.policy));
+  BATON_ASSIGN_OR_RETURN(prepared.listed, WorkersOf(config));
+  if (config.max_buffered_bytes < config.max_body_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
+                     ", less than the max-body-bytes of ", config.max_body_bytes));
+  }
+  BATON_ASSIGN_OR_RETURN(prepared.workers, rpc::LoadCredentials(config.tls));
   const auto& [certificate, key, ca] = config.api_tls;
   if (certificate.empty() != key.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("api-tls-cert-file is '", certificate,
@@ -75,96 +88,97 @@ absl::StatusOr<RouterCredentials> LoadCredentials(const RouterConfig& config) {
                                                    "': give both or neither"));
   }
   if (!certificate.empty()) {
-    BATON_ASSIGN_OR_RETURN(credentials.api, rpc::LoadServerCredentials(config.api_tls));
+    BATON_ASSIGN_OR_RETURN(prepared.clients, rpc::LoadServerCredentials(config.api_tls));
   }
-  return credentials;
+  if (!config.api_keys_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(prepared.keys, ApiKeys::Load(config.api_keys_file));
+  }
+  return prepared;
 }
 
 std::string WithPort(const std::string& listen, int port) {
   return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
 }
 
-}  // namespace
-
-// Members are destroyed from the last to the first: front ends before what they call.
-struct Router::Impl {
-  Impl(const RouterConfig& config, ServedModel loaded, std::unique_ptr<Scorer> scorer,
-       std::unique_ptr<ApiKeys> api_keys, const RouterCredentials& credentials)
-      : config(config),
-        credentials(credentials),
-        keys(std::move(api_keys)),
-        model(std::move(loaded)),
-        metrics("router"),
-        router_metrics(metrics, config.policy),
-        scorer(std::move(scorer)),
+// What serves requests, once the model is there. Members are destroyed from the last to the first:
+// who calls before who is called.
+struct Backend {
+  Backend(const RouterConfig& config, const Prepared& prepared, Metrics& metrics,
+          RouterMetrics& router_metrics, ServedModel loaded)
+      : model(std::move(loaded)),
         registry({.tokenizer_hash = model.tokenizer.hash(),
                   .prefill_is_split = !config.prefill_workers.empty()}),
         health(metrics.AddReader(
             [this](GaugeWriter& gauges) { WriteWorkerHealth(*registry.Current(), gauges); })),
+        decode_client(prepared.workers),
+        environment{.registry = &registry,
+                    .scorer = prepared.scorer.get(),
+                    .decode = &decode_client,
+                    .metrics = &router_metrics,
+                    .clock = &Clock::Real(),
+                    .max_attempts = config.max_attempts},
         service(&model, &environment,
                 {.max_concurrent_requests = config.max_concurrent_requests,
                  .request_timeout = config.request_timeout,
                  .max_prompt_tokens = static_cast<size_t>(config.max_prompt_tokens),
                  .max_logprobs_bytes = config.max_logprobs_bytes}),
-        decode_client(credentials.workers),
-        api(&service, &router_metrics, keys.get()),
-        inference(&service, config.http_threads, config.max_concurrent_requests, keys.get()) {
-    environment.registry = &registry;
-    environment.scorer = this->scorer.get();
-    environment.decode = &decode_client;
-    environment.metrics = &router_metrics;
-    environment.clock = &Clock::Real();
-    environment.max_attempts = config.max_attempts;
+        membership(&registry, prepared.listed, &resolver, config.resolve_interval) {
+    membership.WaitFirstLookups(kFirstPollTime);
+    poller.emplace(&registry, WorkerPoller::Options{.credentials = prepared.workers});
+    registry.WaitFirstPolls(kFirstPollTime);
   }
 
-  absl::Status Serve();
-
-  const RouterConfig config;
-  const RouterCredentials credentials;
-  const std::unique_ptr<ApiKeys> keys;  // null: everybody may ask
   const ServedModel model;
-  Metrics metrics;
-  RouterMetrics router_metrics;
-  const std::unique_ptr<Scorer> scorer;
   Registry registry;
   const Metrics::Reader health;
   SystemResolver resolver;
+  GrpcDecodeClient decode_client;
   GenerationEnvironment environment;
   GenerationService service;
-  GrpcDecodeClient decode_client;
+  Membership membership;
+  std::optional<WorkerPoller> poller;  // from the first lookups on
+};
+
+}  // namespace
+
+// Front ends are destroyed before what they call.
+struct Router::Impl {
+  Impl(const RouterConfig& config, Prepared all_prepared)
+      : config(config),
+        prepared(std::move(all_prepared)),
+        metrics("router"),
+        router_metrics(metrics, config.policy),
+        api(&router_metrics, prepared.keys.get()),
+        inference(&router_metrics, config.http_threads, config.max_concurrent_requests,
+                  prepared.keys.get()) {}
+
+  absl::Status Listen();
+  void Begin(ServedModel model);
+
+  const RouterConfig config;
+  const Prepared prepared;
+  Metrics metrics;
+  RouterMetrics router_metrics;
+  std::unique_ptr<Backend> backend;  // null until the model is loaded
   OpenAiApi api;
   InferenceService inference;
-  std::unique_ptr<Membership> membership;
-  std::unique_ptr<WorkerPoller> poller;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<rpc::GrpcServer> grpc;
   std::unique_ptr<Ticker> grpc_health;
 };
 
-absl::Status Router::Impl::Serve() {
-  BATON_ASSIGN_OR_RETURN(std::vector<ListedWorkers> listed, WorkersOf(config));
-  membership = std::make_unique<Membership>(&registry, std::move(listed), &resolver,
-                                            config.resolve_interval);
-  membership->WaitFirstLookups(kFirstPollTime);
-  poller = std::make_unique<WorkerPoller>(
-      &registry, WorkerPoller::Options{.credentials = credentials.workers});
-  registry.WaitFirstPolls(kFirstPollTime);
+// Binds all ports. Whoever asks is told that the router is still starting.
+absl::Status Router::Impl::Listen() {
   BATON_RETURN_IF_ERROR(metrics.Serve(config.metrics_listen)) << "metrics-listen";
-  const bool served = HasRoute(*registry.Current());
   auto grpc_front = rpc::GrpcServer::Start(
       {.listen = config.grpc_listen,
        .services = {&inference},
        .service_names = {"baton.v1.Inference"},
-       .serving = served,
+       .serving = false,
        .max_buffered_bytes = std::max(config.max_buffered_bytes, kLeastGrpcBytes),
-       .credentials = credentials.api});
+       .credentials = prepared.clients});
   BATON_RETURN_IF_ERROR(grpc_front.status()) << "grpc-listen";
   grpc = *std::move(grpc_front);
-  // As /health: serving only if a request that came now would find workers.
-  grpc_health = std::make_unique<Ticker>(kHealthPeriod, [this, was = served]() mutable {
-    const bool is = HasRoute(*registry.Current());
-    if (is != std::exchange(was, is)) grpc->SetServing(is);
-  });
   auto http_front = HttpServer::Start(HttpOptionsOf(config), &api, &router_metrics.http_connections,
                                       &router_metrics.http_tls_failures);
   BATON_RETURN_IF_ERROR(http_front.status()) << "listen";
@@ -172,32 +186,35 @@ absl::Status Router::Impl::Serve() {
   return absl::OkStatus();
 }
 
+void Router::Impl::Begin(ServedModel model) {
+  backend = std::make_unique<Backend>(config, prepared, metrics, router_metrics, std::move(model));
+  api.Begin(&backend->service);
+  inference.Begin(&backend->service);
+  // As /health: serving only if a request that came now would find workers.
+  auto follow = [this, was = false]() mutable {
+    const bool is = HasRoute(*backend->registry.Current());
+    if (is != std::exchange(was, is)) grpc->SetServing(is);
+  };
+  follow();
+  grpc_health = std::make_unique<Ticker>(kHealthPeriod, follow);
+}
+
 Router::Router(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Router::~Router() { Drain(std::chrono::nanoseconds::zero()); }
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config) {
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, MakeScorer(config.policy));
-  if (config.max_buffered_bytes < config.max_body_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
-                     ", less than the max-body-bytes of ", config.max_body_bytes));
-  }
-  BATON_ASSIGN_OR_RETURN(const RouterCredentials credentials, LoadCredentials(config));
-  std::unique_ptr<ApiKeys> keys;
-  if (!config.api_keys_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(keys, ApiKeys::Load(config.api_keys_file));
-  }
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Prepare(config));
   EnsureOpenFiles(2 * config.max_connections + kOtherFiles);
+  std::unique_ptr<Router> router(new Router(std::make_unique<Impl>(config, std::move(prepared))));
+  BATON_RETURN_IF_ERROR(router->impl_->Listen());
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(config.model_dir, config.model_name));
-  std::unique_ptr<Router> router(new Router(std::make_unique<Impl>(
-      config, std::move(model), std::move(scorer), std::move(keys), credentials)));
-  BATON_RETURN_IF_ERROR(router->impl_->Serve());
+  router->impl_->Begin(std::move(model));
   if (!config.tls.files.empty() && config.api_tls.empty()) {
     spdlog::warn("workers are met under TLS, clients in plain text: there is no api-tls-cert-file");
   }
   spdlog::info("serving {}: {} prefill and {} decode workers are listed, policy {}",
-               router->impl_->model.name, config.prefill_workers.size(),
+               router->impl_->backend->model.name, config.prefill_workers.size(),
                config.decode_workers.size(), config.policy);
   return router;
 }
@@ -216,15 +233,16 @@ std::string Router::ListeningLine() const {
 
 bool Router::Drain(std::chrono::nanoseconds timeout) {
   Impl& impl = *impl_;
-  impl.service.Close();
+  if (impl.backend != nullptr) impl.backend->service.Close();
   impl.grpc_health.reset();
   if (impl.grpc != nullptr) impl.grpc->SetServing(false);
   if (impl.http != nullptr) impl.http->Drain();
-  const bool finished = impl.service.WaitEmpty(timeout);
+  const bool finished = impl.backend == nullptr || impl.backend->service.WaitEmpty(timeout);
   if (!finished) {
-    spdlog::warn("{} requests did not finish in time and are cancelled", impl.service.running());
-    impl.service.CancelAll(absl::UnavailableError("the router is shutting down"));
-    impl.service.WaitEmpty(kFlushTime);
+    GenerationService& service = impl.backend->service;
+    spdlog::warn("{} requests did not finish in time and are cancelled", service.running());
+    service.CancelAll(absl::UnavailableError("the router is shutting down"));
+    service.WaitEmpty(kFlushTime);
   }
   if (impl.http != nullptr) impl.http->Shutdown(kFlushTime);
   if (impl.grpc != nullptr) impl.grpc->Shutdown(kFlushTime);

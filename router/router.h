@@ -13,8 +13,10 @@ namespace baton::router {
 // one process. Thread-safe.
 class Router {
  public:
-  // Serves from the moment it returns, on bound ports. Waits for the first answer of every worker,
-  // for at most a second: they need not be up. Errors name the file, flag or address at fault.
+  // Binds the ports, loads the model, waits for the first answer of every worker, for at most a
+  // second as they need not be up, then serves: until then /health and requests are 503, health is
+  // NOT_SERVING and calls are UNAVAILABLE. Errors name the file, flag or address at fault; those
+  // that need no model come before it is loaded.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config);
   // Drain(0).
   ~Router();

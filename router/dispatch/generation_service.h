@@ -56,11 +56,6 @@ class GenerationService {
     return Prepare(std::move(request), std::move(sinks), options_.request_timeout);
   }
 
-  // Of a request that a front end refused before it came here.
-  void CountRefused(Endpoint endpoint, const absl::Status& status) {
-    environment_->metrics->CountRequest(endpoint, OutcomeOf(status));
-  }
-
   // From now on nothing is admitted.
   void Close() { gate_.Close(); }
   bool closed() const { return gate_.closed(); }
@@ -92,5 +87,10 @@ class GenerationService {
   Mutex mutex_;
   absl::flat_hash_map<RequestId, std::weak_ptr<Generation>> running_ ABSL_GUARDED_BY(mutex_);
 };
+
+// What front ends answer that have no such service yet: the client asks again.
+inline absl::Status StillStarting() {
+  return absl::UnavailableError("the router is still starting");
+}
 
 }  // namespace baton::router

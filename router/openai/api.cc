@@ -23,6 +23,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kApiPrefix = "/v1/";  // what stands behind keys, where there are any
 constexpr std::string_view kModelsPath = "/v1/models";
+constexpr std::string_view kHealthPath = "/health";
+constexpr std::string_view kVersionPath = "/version";
 
 int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -67,7 +69,7 @@ std::optional<Endpoint> GeneratingEndpoint(const std::string& path) {
 }
 
 bool IsGetPath(const std::string& path) {
-  return path == "/health" || path == "/version" || path == kModelsPath ||
+  return path == kHealthPath || path == kVersionPath || path == kModelsPath ||
          (absl::StartsWith(path, "/v1/models/") && path.size() > kModelsPath.size() + 1);
 }
 
@@ -82,8 +84,8 @@ const char* IdPrefix(Endpoint endpoint) {
 
 }  // namespace
 
-OpenAiApi::OpenAiApi(GenerationService* service, RouterMetrics* metrics, const ApiKeys* keys)
-    : service_(service), metrics_(metrics), keys_(keys), started_(UnixSeconds()) {}
+OpenAiApi::OpenAiApi(RouterMetrics* metrics, const ApiKeys* keys)
+    : metrics_(metrics), keys_(keys), started_(UnixSeconds()) {}
 
 HttpResponse OpenAiApi::Refuse(const HttpRequest& head, int status, const std::string& message) {
   // A 503 of the server says that it has too many connections, or too much in them.
@@ -98,15 +100,21 @@ HttpResponse OpenAiApi::Refuse(const HttpRequest& head, int status, const std::s
 }
 
 std::optional<HttpResponse> OpenAiApi::RefuseHead(const HttpRequest& head) {
+  HttpResponse response;
   const bool open = keys_ == nullptr || !absl::StartsWith(head.path, kApiPrefix);
-  if (open || keys_->Accepts(head.authorization)) return std::nullopt;
-  HttpResponse response = ErrorResponse({.http_status = 401,
-                                         .message = "the Authorization header holds no valid key",
-                                         .code = "invalid_api_key"});
-  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (!open && !keys_->Accepts(head.authorization)) {
+    response = ErrorResponse({.http_status = 401,
+                              .message = "the Authorization header holds no valid key",
+                              .code = "invalid_api_key"});
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  } else if (service_ == nullptr && head.path != kHealthPath && head.path != kVersionPath) {
+    response = ErrorResponse(ErrorOf(StillStarting()));
+  } else {
+    return std::nullopt;
+  }
   Name(response, ClientRequestId(head.request_id));
   metrics_->CountRequest(GeneratingEndpoint(head.path).value_or(Endpoint::kOther),
-                         OutcomeOfHttp(401));
+                         OutcomeOfHttp(response.status));
   return response;
 }
 
@@ -167,7 +175,8 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
   completion.generation.id = request_id;
   completion.generation.client_id = client_id;
-  const ServedModel& model = service_->model();
+  GenerationService& service = *service_;
+  const ServedModel& model = service.model();
   const auto answer = std::make_shared<HttpAnswer>(
       reply,
       ResponseHeader{.endpoint = endpoint,
@@ -180,7 +189,7 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
                          completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
       header_id, completion.generation.stream, completion.choices);
   const absl::StatusOr<std::vector<std::shared_ptr<Generation>>> generations =
-      service_->Prepare(std::move(completion.generation), answer->Sinks());
+      service.Prepare(std::move(completion.generation), answer->Sinks());
   if (!generations.ok()) {
     respond(ErrorOf(generations.status()));
     return;
@@ -190,17 +199,18 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
 }
 
 HttpResponse OpenAiApi::Get(const std::string& path, Endpoint* endpoint) const {
-  if (path == "/health") {
+  if (path == kHealthPath) {
     *endpoint = Endpoint::kHealth;
     return Health();
   }
-  if (path == "/version") return JsonResponse(200, {{"version", Version()}});
+  if (path == kVersionPath) return JsonResponse(200, {{"version", Version()}});
 
   *endpoint = Endpoint::kModels;
-  const ServedModel& model = service_->model();
+  const GenerationService& service = *service_;
+  const ServedModel& model = service.model();
   Json card = {
       {"id", model.name}, {"object", "model"}, {"created", started_}, {"owned_by", "baton"}};
-  const uint32_t longest = LongestContext(*service_->workers());
+  const uint32_t longest = LongestContext(*service.workers());
   if (longest > 0) card["max_model_len"] = longest;
   if (path == kModelsPath) {
     return JsonResponse(200, {{"object", "list"}, {"data", Json::array({card})}});
@@ -213,7 +223,11 @@ HttpResponse OpenAiApi::Get(const std::string& path, Endpoint* endpoint) const {
 
 // 200 only if a request that came now would find workers.
 HttpResponse OpenAiApi::Health() const {
-  const std::shared_ptr<const Snapshot> snapshot = service_->workers();
+  const GenerationService* service = service_;
+  if (service == nullptr) {
+    return JsonResponse(503, {{"status", "starting"}, {"workers", Json::array()}});
+  }
+  const std::shared_ptr<const Snapshot> snapshot = service->workers();
   Json workers = Json::array();
   for (const Worker& worker : snapshot->workers) {
     Json entry = {{"address", worker.target},
@@ -226,7 +240,7 @@ HttpResponse OpenAiApi::Health() const {
     if (!worker.mismatch.empty()) entry["reason"] = worker.mismatch;
     workers.push_back(std::move(entry));
   }
-  const bool draining = service_->closed();
+  const bool draining = service->closed();
   const bool served = HasRoute(*snapshot);
   return JsonResponse(draining || !served ? 503 : 200, {{"status", draining ? "draining"
                                                                    : served ? "ok"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,9 +18,12 @@ class OpenAiApi final : public HttpHandler {
  public:
   // Pointers must outlive this object and every answer under way.
   // Without `keys` everybody may ask.
-  OpenAiApi(GenerationService* service, RouterMetrics* metrics, const ApiKeys* keys);
+  OpenAiApi(RouterMetrics* metrics, const ApiKeys* keys);
 
-  // 401 to whoever shows no key, where keys are asked for.
+  // Until now all but /version was answered 503; now requests find `service`. Once.
+  void Begin(GenerationService* service) { service_ = service; }
+
+  // 401 to whoever shows no key, where keys are asked for; 503 before Begin.
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
   HttpResponse Refuse(const HttpRequest& head, int status, const std::string& message) override;
@@ -29,7 +33,7 @@ class OpenAiApi final : public HttpHandler {
   HttpResponse Get(const std::string& path, Endpoint* endpoint) const;
   HttpResponse Health() const;
 
-  GenerationService* const service_;
+  std::atomic<GenerationService*> service_{nullptr};  // null: /health and /version alone
   RouterMetrics* const metrics_;
   const ApiKeys* const keys_;
   const int64_t started_;  // Unix seconds: "created" of the model

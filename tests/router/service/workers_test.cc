@@ -13,7 +13,6 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 
 using WorkersTest = RouterFixture;
 
@@ -204,28 +203,6 @@ TEST_F(WorkersTest, AWorkerIsNamedAsItIsListedAndWhatItAdvertisesStandsBeside) {
       EXPECT_EQ(worker.at("advertises"), "decode.example:7020");
     }
   }
-}
-
-TEST_F(WorkersTest, AnAddressInUseIsNamedWithItsFlag) {
-  Start();
-  const auto [http, grpc, metrics] = router_->ports();
-  for (const auto& [flag, port, field] :
-       {std::tuple{"listen: ", http, &RouterConfig::listen},
-        {"grpc-listen: ", grpc, &RouterConfig::grpc_listen},
-        {"metrics-listen: ", metrics, &RouterConfig::metrics_listen}}) {
-    RouterConfig config = Config();
-    config.*field = absl::StrCat("127.0.0.1:", port);
-    EXPECT_THAT(Router::Start(config),
-                baton::testing::StatusIs(absl::StatusCode::kUnavailable,
-                                         AllOf(StartsWith(flag), HasSubstr(config.*field))));
-  }
-}
-
-TEST_F(WorkersTest, AnEntryThatIsNoAddressIsNamedAtTheStart) {
-  RouterConfig config = Config();
-  config.prefill_workers = {"prefill"};
-  EXPECT_THAT(Router::Start(config),
-              baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'prefill'")));
 }
 
 }  // namespace

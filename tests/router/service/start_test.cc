@@ -1,0 +1,157 @@
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <sys/stat.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "tests/common/rpc/health.h"
+#include "tests/router/service/router_fixture.h"
+#include "tests/testing/test_path.h"
+
+namespace baton::router {
+namespace {
+
+namespace fs = std::filesystem;
+
+using baton::testing::Fetch;
+using baton::testing::HttpClient;
+using baton::testing::IsOk;
+using baton::testing::IsOkAndHolds;
+using baton::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int kServing = 1;
+constexpr int kNotServing = 2;
+
+int PortOf(const std::string& address) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  return port;
+}
+
+// Where nobody listens.
+std::string FreeAddress() {
+  return absl::StrCat("127.0.0.1:", (*rpc::GrpcServer::Start({.listen = "127.0.0.1:0"}))->port());
+}
+
+class StartTest : public RouterFixture {};
+
+TEST_F(StartTest, AnEntryThatIsNoAddressIsNamed) {
+  RouterConfig config = Config();
+  config.prefill_workers = {"prefill"};
+  EXPECT_THAT(Router::Start(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'prefill'")));
+}
+
+TEST_F(StartTest, AnAddressInUseIsNamedWithItsFlagBeforeTheModelIsLoaded) {
+  Start();
+  const auto [http, grpc, metrics] = router_->ports();
+  RouterConfig without_model = Config();
+  without_model.model_dir = "/nowhere";
+  EXPECT_THAT(Router::Start(without_model),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere")));
+  for (const auto& [flag, port, field] :
+       {std::tuple{"listen: ", http, &RouterConfig::listen},
+        {"grpc-listen: ", grpc, &RouterConfig::grpc_listen},
+        {"metrics-listen: ", metrics, &RouterConfig::metrics_listen}}) {
+    RouterConfig config = without_model;
+    config.*field = absl::StrCat("127.0.0.1:", port);
+    EXPECT_THAT(Router::Start(config), StatusIs(absl::StatusCode::kUnavailable,
+                                                AllOf(StartsWith(flag), HasSubstr(config.*field))));
+  }
+}
+
+// A model whose tokenizer comes through a pipe: it is loaded when the test lets it be.
+class SlowModelTest : public StartTest {
+ protected:
+  SlowModelTest() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    fs::copy_file(kModel / "config.json", folder_ / "config.json");
+    EXPECT_EQ(mkfifo(pipe().c_str(), 0600), 0);
+  }
+  ~SlowModelTest() override {
+    if (starting_.joinable()) starting_.join();
+    fs::remove_all(folder_);
+  }
+
+  // Returns when the ports are bound and the router waits for its model.
+  void StartWaiting() {
+    RouterConfig config = Config();
+    config.model_dir = folder_.string();
+    config.model_name = "needle-17m";
+    config.listen = FreeAddress();
+    config.grpc_listen = grpc_ = FreeAddress();
+    http_ = PortOf(config.listen);
+    starting_ = std::thread([this, config] { started_ = Router::Start(config); });
+    writer_.open(pipe(), std::ios::binary);  // until somebody reads
+  }
+  void Load() {
+    writer_ << std::ifstream(kModel / "tokenizer.json", std::ios::binary).rdbuf();
+    writer_.close();
+    starting_.join();
+  }
+
+  fs::path pipe() const { return folder_ / "tokenizer.json"; }
+  const fs::path kModel = BATON_SOURCE_DIR "/models/needle-17m";
+  const fs::path folder_ = baton::testing::TestPath("model");
+  int http_ = 0;
+  std::string grpc_;
+  std::ofstream writer_;
+  std::thread starting_;
+  absl::StatusOr<std::unique_ptr<Router>> started_;
+};
+
+TEST_F(SlowModelTest, UntilTheModelIsLoadedEverybodyIsToldThatTheRouterStarts) {
+  AnswerAlways("green.");
+  StartWaiting();
+  const HttpClient::Response health = Fetch(http_, "GET", "/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(Json::parse(health.body).at("status"), "starting");
+  EXPECT_EQ(Fetch(http_, "GET", "/version").status, 200);
+  for (const auto& [method, path] : {std::pair{"POST", kChatPath}, {"GET", "/v1/models"}}) {
+    const HttpClient::Response refused = Fetch(http_, method, path, Chat("x").dump());
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.headers.at("retry-after"), "1");
+    EXPECT_EQ(ErrorOf(refused).at("message"), "the router is still starting");
+  }
+  EXPECT_THAT(rpc::Health(grpc_, ""), IsOkAndHolds(kNotServing));
+  const auto stub = v1::Inference::NewStub(rpc::MakeChannel(grpc_, rpc::ChannelKind::kControl));
+  const auto refused = StatusIs(absl::StatusCode::kUnavailable, HasSubstr("still starting"));
+  {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    EXPECT_THAT(rpc::FromGrpc(stub->ListModels(&context, {}, &models)), refused);
+  }
+  {
+    grpc::ClientContext context;
+    EXPECT_THAT(rpc::FromGrpc(stub->Generate(&context, {})->Finish()), refused);
+  }
+
+  Load();
+  ASSERT_THAT(started_, IsOk());
+  router_ = *std::move(started_);
+  ASSERT_TRUE(WaitForReady(4));
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
+  EXPECT_THAT(rpc::Health(grpc_, ""), IsOkAndHolds(kServing));
+}
+
+TEST_F(SlowModelTest, AModelThatCannotBeLoadedEndsIt) {
+  StartWaiting();
+  EXPECT_EQ(Fetch(http_, "GET", "/health").status, 503);
+  writer_.close();  // an empty file
+  starting_.join();
+  EXPECT_THAT(started_, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokenizer.json")));
+}
+
+}  // namespace
+}  // namespace baton::router
