@@ -1,6 +1,5 @@
 #include "decode/service.h"
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "engine/cuda/expert_loader.h"
 
 #include <algorithm>
-#include <span>
 #include <thread>
 #include <utility>
 #include <vector>

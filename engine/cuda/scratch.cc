@@ -1,7 +1,6 @@
 #include "engine/cuda/scratch.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/cuda/gemm_lt.h"
 #include "kernels/cuda/grouped_output.h"

@@ -1,8 +1,6 @@
 #include "engine/cuda/weights.h"
 
-#include <algorithm>
 #include <chrono>
-#include <span>
 #include <string>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "engine/model/config.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "engine/model/cpu_model.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 

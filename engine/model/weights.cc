@@ -1,7 +1,6 @@
 #include "engine/model/weights.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"

@@ -1,7 +1,6 @@
 #include "engine/parallel/expert_group.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <utility>
 

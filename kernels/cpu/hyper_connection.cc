@@ -1,6 +1,5 @@
 #include "kernels/hyper_connection.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "kernels/rms_norm.h"
 
 #include <cmath>
-#include <vector>
 
 #include "common/base/check.h"
 #include "kernels/cpu/isa/isa.h"

@@ -4,10 +4,8 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <set>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/clock.h"

@@ -1,9 +1,7 @@
 #include "kvtransfer/device_lane/lane_service.h"
 
-#include <array>
 #include <atomic>
 #include <list>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>

@@ -1,9 +1,7 @@
 #include "kvtransfer/device_lane/lane_transport.h"
 
-#include <cstring>
 #include <deque>
 #include <map>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>

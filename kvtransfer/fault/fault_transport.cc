@@ -1,7 +1,6 @@
 #include "kvtransfer/fault/fault_transport.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "kvtransfer/grpc/handshake.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"

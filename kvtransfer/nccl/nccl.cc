@@ -1,6 +1,5 @@
 #include "kvtransfer/nccl/nccl.h"
 
-#include <functional>
 #include <string>
 #include <utility>
 

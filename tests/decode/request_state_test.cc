@@ -1,7 +1,6 @@
 #include "decode/request_state.h"
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"

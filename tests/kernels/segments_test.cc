@@ -1,6 +1,5 @@
 #include "kernels/segments.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include <gtest/gtest.h>

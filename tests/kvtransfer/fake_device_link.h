@@ -7,7 +7,6 @@
 #include <memory>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"

@@ -1,6 +1,5 @@
 #include "kvtransfer/fault/fault_transport.h"
 
-#include <deque>
 #include <map>
 
 #include "gmock/gmock.h"

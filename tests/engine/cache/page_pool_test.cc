@@ -1,6 +1,5 @@
 #include "engine/cache/page_pool.h"
 
-#include <algorithm>
 #include <random>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <map>
 #include <random>
 #include <set>
-#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

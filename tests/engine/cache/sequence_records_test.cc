@@ -1,6 +1,5 @@
 #include "engine/cache/sequence_records.h"
 
-#include <cstring>
 #include <thread>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <iostream>
 #include <string>
 #include <vector>
 

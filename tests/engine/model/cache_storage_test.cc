@@ -1,6 +1,4 @@
-#include <cstring>
 #include <limits>
-#include <set>
 #include <string>
 
 #include "engine/cache/geometry.h"

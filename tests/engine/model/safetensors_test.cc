@@ -1,6 +1,5 @@
 #include "engine/model/safetensors.h"
 
-#include <cstring>
 #include <random>
 #include <string>
 

@@ -1,7 +1,5 @@
 #include "engine/recall/probe.h"
 
-#include <algorithm>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/core/test_engine.h"

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <map>
 #include <string>
 
 #include "engine/model/checkpoint.h"
