@@ -1,9 +1,7 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -13,6 +11,7 @@
 #include "kvtransfer/device_lane/unix_lane.h"
 #include "tests/kvtransfer/host_fabric.h"
 #include "tests/kvtransfer/transport_cases.h"
+#include "tests/testing/eventually.h"
 
 // The two ends of lanes over sockets of this machine, as the workers have them.
 
@@ -27,16 +26,6 @@ inline CacheLayout TinyWordLayout() {
     stream.record_bytes = (stream.record_bytes + 3) / 4 * 4;
   }
   return layout;
-}
-
-// Whether it is fulfilled within five seconds.
-template <typename Condition>
-bool Soon(Condition condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
 }
 
 inline std::unique_ptr<Transport> NewTransport(Fabric& fabric, LaneTransportOptions options = {}) {

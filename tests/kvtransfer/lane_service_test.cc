@@ -10,6 +10,7 @@
 namespace baton::kvtransfer {
 namespace {
 
+using ::baton::testing::Eventually;
 using ::baton::testing::IsOk;
 
 // A prefill worker that says what it likes.
@@ -22,13 +23,13 @@ class HostileLaneSender : public ::testing::Test {
     return *ConnectUnixLane(fabric_.name(), server_.endpoint(), said);
   }
   bool Ended() {
-    return Soon([&] { return server_.service->connections() == 0; });
+    return Eventually([&] { return server_.service->connections() == 0; });
   }
 
   // Whether the receiver says what fulfils the condition.
   template <typename Condition>
   static bool Says(LaneChannel& channel, Condition condition) {
-    return Soon([&] {
+    return Eventually([&] {
       const auto message = channel.Receive();
       return message.ok() && message->has_value() && condition(std::get<LaneMessage>(**message));
     });
@@ -93,10 +94,10 @@ TEST_F(HostileLaneSender, AConnectionWithoutHelloIsClosedAndTheOthersAreNot) {
   const auto good = Connect(4096);
   absl::StatusOr<shm::Fd> silent = shm::Connect(server_.endpoint());
   ASSERT_THAT(silent, IsOk());
-  ASSERT_TRUE(Soon([&] { return server_.service->connections() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return server_.service->connections() == 2; }));
   const auto channel = MakeUnixLane(*std::move(silent));
-  EXPECT_TRUE(Soon([&] { return !channel->Receive().ok(); }));
-  EXPECT_TRUE(Soon([&] { return server_.service->connections() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return !channel->Receive().ok(); }));
+  EXPECT_TRUE(Eventually([&] { return server_.service->connections() == 1; }));
   ASSERT_THAT(good->Send({7, LaneReset{}}), IsOk());
   EXPECT_TRUE(Says(*good, [](const LaneMessage& message) { return message.generation == 7; }));
 }
@@ -105,24 +106,24 @@ TEST_F(HostileLaneSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
   std::vector<std::unique_ptr<LaneChannel>> channels;
   while (channels.size() < LaneServiceOptions().connections) {
     channels.push_back(Connect(4096));
-    ASSERT_TRUE(Soon([&] { return server_.service->connections() == channels.size(); }));
+    ASSERT_TRUE(Eventually([&] { return server_.service->connections() == channels.size(); }));
   }
   absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
   ASSERT_THAT(socket, IsOk());
   const auto refused = MakeUnixLane(*std::move(socket));
-  EXPECT_TRUE(Soon([&] { return !refused->Receive().ok(); }));
+  EXPECT_TRUE(Eventually([&] { return !refused->Receive().ok(); }));
   EXPECT_EQ(server_.service->connections(), channels.size());
   // Those that were opened elsewhere as well.
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
   server_.service->Add(MakeUnixLane(shm::Fd(ends[0])));
   const auto added = MakeUnixLane(shm::Fd(ends[1]));
-  EXPECT_TRUE(Soon([&] {
+  EXPECT_TRUE(Eventually([&] {
     EXPECT_LE(server_.service->connections(), channels.size());
     return !added->Receive().ok();
   }));
   channels.pop_back();
-  EXPECT_TRUE(Soon([&] { return server_.service->connections() == channels.size(); }));
+  EXPECT_TRUE(Eventually([&] { return server_.service->connections() == channels.size(); }));
   EXPECT_THAT(ProbeLane(fabric_, ConnectUnixLane, server_.endpoint()), IsOk());
 }
 
@@ -130,7 +131,7 @@ TEST_F(HostileLaneSender, MessagesBeforeHelloEndTheConnection) {
   absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
   ASSERT_THAT(socket, IsOk());
   const auto channel = MakeUnixLane(*std::move(socket));
-  ASSERT_TRUE(Soon([&] { return server_.service->connections() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return server_.service->connections() == 1; }));
   ASSERT_THAT(channel->Send({1, LaneReset{}}), IsOk());
   EXPECT_TRUE(Ended());
 }

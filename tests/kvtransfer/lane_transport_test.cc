@@ -14,6 +14,7 @@
 namespace baton::kvtransfer {
 namespace {
 
+using ::baton::testing::Eventually;
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::AnyOf;
@@ -97,7 +98,7 @@ TYPED_TEST(LaneTransportTest, AServiceThatEndsFailsWhatIsOutstanding) {
   run.Expect(*server->receiver);
   run.Open(*sender);
   run.handoff.Advance(*sender, 256);
-  ASSERT_TRUE(Soon([&] { return server->receiver->stats().payload_bytes > 0; }));
+  ASSERT_TRUE(Eventually([&] { return server->receiver->stats().payload_bytes > 0; }));
   server.reset();
   run.handoff.Finish(*sender);
   EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
@@ -126,7 +127,7 @@ TYPED_TEST(LaneTransportTest, FewerLanesThanPeersTakeTurns) {
 TYPED_TEST(LaneTransportTest, AProbeGoesOverTheDevice) {
   LaneServer server(this->fabric_);
   EXPECT_THAT(ProbeLane(this->fabric_, ConnectUnixLane, server.endpoint()), IsOk());
-  EXPECT_TRUE(Soon([&] { return server.service->connections() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.service->connections() == 0; }));
   EXPECT_THAT(ProbeLane(this->fabric_, ConnectUnixLane, UnixLaneEndpoint("none", 1)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("connecting")));
 }

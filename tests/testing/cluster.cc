@@ -58,15 +58,6 @@ absl::Status CheckIdle(const std::string& name, const worker::Worker& worker) {
 
 }  // namespace
 
-bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
 struct Generation::State {
   std::shared_ptr<rpc::ServerStreamCall<v1::DecodeGenerateResponse>> call;
   Mutex mutex;

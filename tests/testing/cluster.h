@@ -17,17 +17,12 @@
 #include "decode/worker.h"
 #include "prefill/worker.h"
 #include "router/router.h"
+#include "tests/testing/eventually.h"
 
 // A whole cluster in one process: real workers and router on loopback ports of their own, CPU,
 // needle-17m.
 
 namespace baton::testing {
-
-// Generous: for what must happen, not for how fast.
-inline constexpr std::chrono::seconds kPatience{120};
-
-// Polls until `condition` holds; false when it did not within kPatience.
-bool Eventually(const std::function<bool()>& condition);
 
 struct ClusterOptions {
   int prefill = 1;
