@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/clock.h"
 #include "kvtransfer/shm/arena.h"
 #include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/shm/wire.h"
@@ -24,9 +26,18 @@
 namespace baton::kvtransfer {
 namespace {
 
+// Any process of the machine may connect. Workers of one machine are few, and say Hello at once.
+constexpr size_t kMaxConnections = 256;
+constexpr std::chrono::seconds kHelloPatience{1};
+// How late it may be noticed that no Hello came.
+constexpr int kHelloTickMs = 100;
+
 struct Connection {
   shm::Fd socket;
-  shm::Mapping arena;  // of the sender; empty before Hello
+  shm::Mapping arena{};  // of the sender; empty before Hello
+  Clock::TimePoint opened = Clock::Real().Now();
+
+  bool greeted() const { return !arena.bytes().empty(); }
 };
 
 // The sender's memory, which it cannot make smaller than `bytes` any more.
@@ -51,6 +62,9 @@ struct ShmService::Impl {
         thread([this] { Serve(); }) {}
 
   void Serve();
+  void TakeNew();
+  // Those that had not said Hello in time, as of `now`.
+  void DropSilent(Clock::TimePoint now);
   // One message of the sender. An error ends the connection.
   absl::Status Read(Connection& connection);
   absl::Status OnHello(Connection& connection, const shm::Hello& hello, const shm::Fd& memory);
@@ -68,11 +82,14 @@ struct ShmService::Impl {
 void ShmService::Impl::Serve() {
   while (!stopping) {
     std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    bool all_greeted = true;
     for (const Connection& connection : connections) {
       watched.push_back({connection.socket.get(), POLLIN, 0});
+      all_greeted &= connection.greeted();
     }
-    poll(watched.data(), watched.size(), -1);
-    for (size_t i = watched.size(); i-- > 2;) {  // from the back: ended ones are erased
+    poll(watched.data(), watched.size(), all_greeted ? -1 : kHelloTickMs);
+    const Clock::TimePoint now = Clock::Real().Now();  // a frame may take its time
+    for (size_t i = watched.size(); i-- > 2;) {        // from the back: ended ones are erased
       if (watched[i].revents == 0) continue;
       const auto it = connections.begin() + static_cast<std::ptrdiff_t>(i - 2);
       if (const absl::Status status = Read(*it); !status.ok()) {
@@ -80,14 +97,27 @@ void ShmService::Impl::Serve() {
         connections.erase(it);
       }
     }
-    if (watched[1].revents != 0) {
-      if (shm::Fd socket = shm::Accept(listener); socket.valid()) {
-        connections.push_back({std::move(socket), shm::Mapping()});
-      }
-    }
+    DropSilent(now);
+    if (watched[1].revents != 0) TakeNew();
     connection_count = connections.size();
   }
   connections.clear();
+}
+
+void ShmService::Impl::TakeNew() {
+  shm::Fd socket = shm::Accept(listener);
+  if (!socket.valid()) return;
+  if (connections.size() < kMaxConnections) {
+    connections.push_back({.socket = std::move(socket)});
+  } else {
+    spdlog::warn("shm: a sender is refused: there are {} already", connections.size());
+  }
+}
+
+void ShmService::Impl::DropSilent(Clock::TimePoint now) {
+  std::erase_if(connections, [now](const Connection& connection) {
+    return !connection.greeted() && now - connection.opened > kHelloPatience;
+  });
 }
 
 absl::Status ShmService::Impl::Read(Connection& connection) {
@@ -98,11 +128,11 @@ absl::Status ShmService::Impl::Read(Connection& connection) {
   shm::Hello hello;
   shm::Posted posted;
   const size_t bytes = (*received)->bytes;
-  if (connection.arena.bytes().empty() && bytes == sizeof(hello)) {
+  if (!connection.greeted() && bytes == sizeof(hello)) {
     std::memcpy(&hello, message.data(), sizeof(hello));
     return OnHello(connection, hello, (*received)->passed);
   }
-  if (!connection.arena.bytes().empty() && bytes == sizeof(posted)) {
+  if (connection.greeted() && bytes == sizeof(posted)) {
     std::memcpy(&posted, message.data(), sizeof(posted));
     return OnPosted(connection, posted);
   }

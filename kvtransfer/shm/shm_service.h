@@ -12,7 +12,8 @@ namespace baton::kvtransfer {
 // frames to the receiver where they lie, in the senders' memory.
 // Why: one copy, from there to the cache; what is verified is what that copy has written, whatever
 // a sender changes meanwhile.
-// Threading: a transfer thread of its own does all of it, senders in turn, one frame each.
+// Threading: a transfer thread of its own does all of it, senders in turn, one frame each. A
+// connection whose Hello does not come within a second is closed, as is one beyond 256 at once.
 class ShmService {
  public:
   // `receiver` outlives the service. UNAVAILABLE when the endpoint cannot be had.

@@ -169,6 +169,37 @@ TEST_F(HostileSender, AnotherVersionIsToldOursBeforeTheConnectionEnds) {
   EXPECT_EQ(welcome.nonce, 0u);
 }
 
+TEST_F(HostileSender, ConnectionsWithoutHelloAreClosedAndTheOthersAreNot) {
+  const auto silent = *shm::Connect(server_.endpoint());
+  Connect();
+  BATON_ASSERT_OK_AND_ASSIGN(const shm::Arena arena, shm::Arena::Create(1));
+  EXPECT_FALSE(Refused(shm::Hello{.arena_bytes = arena.bytes()}, arena.read_only().get()));
+  EXPECT_EQ(server_.service->connections(), 2u);
+  std::array<std::byte, 8> nothing;
+  EXPECT_TRUE(Eventually([&] { return !shm::Receive(silent, nothing).ok(); }));
+  EXPECT_TRUE(Eventually([&] { return server_.service->connections() == 1; }));
+  EXPECT_EQ(Answered({.bytes = 100}), FrameVerdict::kCorrupt);
+}
+
+TEST_F(HostileSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
+  BATON_ASSERT_OK_AND_ASSIGN(const shm::Arena arena, shm::Arena::Create(0));
+  const shm::Hello hello{.arena_bytes = arena.bytes()};
+  std::vector<shm::Fd> connections;
+  for (size_t i = 1; i <= 256; ++i) {
+    connections.push_back(*shm::Connect(server_.endpoint()));
+    ASSERT_THAT(
+        shm::Send(connections.back(), std::as_bytes(std::span(&hello, 1)), arena.read_only().get()),
+        IsOk());
+    ASSERT_TRUE(Eventually([&] { return server_.service->connections() == i; }));
+  }
+  const auto refused = *shm::Connect(server_.endpoint());
+  std::array<std::byte, 8> nothing;
+  EXPECT_TRUE(Eventually([&] { return !shm::Receive(refused, nothing).ok(); }));
+  EXPECT_EQ(server_.service->connections(), 256u);
+  connections.clear();
+  EXPECT_TRUE(Eventually([&] { return ProbeShm(server_.endpoint()).ok(); }));
+}
+
 TEST_F(HostileSender, FramesBeforeHelloEndTheConnection) {
   Connect();
   EXPECT_TRUE(Refused(shm::Posted{.bytes = 1}));
