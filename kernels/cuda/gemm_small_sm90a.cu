@@ -152,18 +152,6 @@ __device__ void Fetch(const SmallGemmParams& params, const Tiles& tiles, int chu
   }
 }
 
-// Products write their sums while the program goes on, which the compiler does not know.
-template <int kSize>
-__device__ void KeepUntilHere(float (&values)[kSize]) {
-#pragma unroll
-  for (float& value : values) asm volatile("" : "+f"(value)::"memory");
-}
-template <int kSize>
-__device__ void KeepUntilHere(uint32_t (&values)[kSize]) {
-#pragma unroll
-  for (uint32_t& value : values) asm volatile("" : "+r"(value)::"memory");
-}
-
 // The multiplying warpgroup's side of the ring.
 template <typename S>
 struct Chunks {

@@ -161,13 +161,6 @@ __device__ void Fetch(const GroupedParams& params, const Shared<kTokens, kGated>
   }
 }
 
-// Products read their left operand while the program goes on, which the compiler does not know: it
-// might compute it later, or give its registers to what comes next.
-__device__ void KeepUntilHere(uint32_t (&a)[16]) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i]));
-}
-
 // acc = the calling warpgroup's 64 rows of a pass, unscaled, times kWidth of the tile's slots.
 template <int kWidth, int kTokens, bool kGated>
 __device__ void MultiplyPass(const Shared<kTokens, kGated>& shared, int steps, int& n,

@@ -46,6 +46,19 @@ __device__ inline void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
+// Products read and write registers while the program goes on, which the compiler does not know: it
+// might compute an operand later, read sums earlier, or give the registers to what comes next.
+template <int kSize>
+__device__ inline void KeepUntilHere(float (&values)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(values[i]));
+}
+template <int kSize>
+__device__ inline void KeepUntilHere(uint32_t (&values)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+r"(values[i]));
+}
+
 // Registers per thread of the calling warps; see "setmaxnreg" for when the compiler obeys.
 template <int kRegisters>
 __device__ inline void ReleaseRegisters() {
