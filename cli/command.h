@@ -51,6 +51,7 @@ Command AddNeedle(CLI::App& app);
 Command AddUp(CLI::App& app);
 Command AddChat(CLI::App& app);
 Command AddTop(CLI::App& app);
+Command AddProbe(CLI::App& app);
 Command AddBench(CLI::App& app);
 Command AddCompletion(CLI::App& app);  // of all that are added to `app`, which must outlive it
 

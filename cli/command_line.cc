@@ -16,8 +16,8 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string(Version()));
   const std::vector<Command> commands = {
-      AddUp(app),     AddChat(app),          AddTop(app),        AddBench(app),
-      AddNeedle(app), AddImportPrompts(app), AddCompletion(app),
+      AddUp(app),    AddChat(app),   AddTop(app),           AddProbe(app),
+      AddBench(app), AddNeedle(app), AddImportPrompts(app), AddCompletion(app),
   };
   try {
     app.parse(argc, argv);

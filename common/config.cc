@@ -52,6 +52,7 @@ struct ConfigParser::Impl {
   std::string description;
   std::string heading = "Options";
   std::vector<std::unique_ptr<BoundOption>> options;
+  std::vector<std::function<absl::Status()>> checks;
 
   BoundOption* Find(absl::string_view name) const {
     for (const auto& option : options) {
@@ -182,6 +183,7 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   }
   BATON_RETURN_IF_ERROR(ApplyFlags(flags));
   BATON_RETURN_IF_ERROR(CheckRequired());
+  for (const auto& check : checks) BATON_RETURN_IF_ERROR(check());
   if (!check_only) return ParseOutcome::kRun;
   for (const std::string& line : Describe(/*changed_only=*/false)) std::cout << line << "\n";
   return ParseOutcome::kExit;
@@ -277,6 +279,10 @@ ConfigOption& ConfigParser::Add(std::string name, ConfigField field, std::string
   impl_->options.push_back(
       std::make_unique<BoundOption>(std::move(name), impl_->heading, field, std::move(help)));
   return *impl_->options.back();
+}
+
+void ConfigParser::Check(std::function<absl::Status()> check) {
+  impl_->checks.push_back(std::move(check));
 }
 
 absl::StatusOr<ParseOutcome> ConfigParser::Parse(int argc, const char* const* argv) {

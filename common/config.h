@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -59,11 +60,14 @@ class ConfigParser {
   // parser. `name` has '-' between words. Adding a name twice is a broken invariant.
   ConfigOption& Add(std::string name, ConfigField field, std::string help);
 
+  // What no option can be judged for alone: asked once flags and file have been read.
+  void Check(std::function<absl::Status()> check);
+
   // The file named by --config first, then flags. INVALID_ARGUMENT names the flag, or file and
   // line, the value and what is accepted; NOT_FOUND: the file cannot be read. After an error the
   // fields are unspecified.
   absl::StatusOr<ParseOutcome> Parse(int argc, const char* const* argv);
-  // For tests of configuration files: parses FILE as if by --config, with no flags.
+  // For tests of configuration files: parses FILE as if by --config, with no flags and no Check.
   absl::Status ParseFile(const std::string& path);
 
   // "name = value" of every option as parsed.

@@ -34,4 +34,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
 
 bool IsHostPort(const std::string& text) { return ParseHostPort(text).ok(); }
 
+bool IsAnyAddress(absl::string_view host) {
+  return host == "0.0.0.0" || host == "::" || host == "[::]" || host == "*";
+}
+
 }  // namespace baton

@@ -18,4 +18,8 @@ struct HostPort {
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 bool IsHostPort(const std::string& text);
 
+// Whether whoever listens at this host, with or without brackets, does so at all addresses of the
+// machine, and nobody elsewhere can connect to it by this name.
+bool IsAnyAddress(absl::string_view host);
+
 }  // namespace baton

@@ -40,7 +40,13 @@ absl::Status RunProgram(const Program<Config, Server>& program, int argc, const 
   for (const std::string& line : parser.Describe()) spdlog::debug("setting: {}", line);
 
   ShutdownSignal shutdown;  // before any thread
-  BATON_ASSIGN_OR_RETURN(const auto server, program.start(config));
+  std::unique_ptr<Server> server;
+  {
+    const EndAtShutdownSignal end(shutdown, [](int signal) {
+      spdlog::info("signal {}: ends before it has started", signal);
+    });
+    BATON_ASSIGN_OR_RETURN(server, program.start(config));
+  }
   std::printf("%s\n", server->ListeningLine().c_str());
   std::fflush(stdout);
 

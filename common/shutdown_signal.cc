@@ -1,6 +1,7 @@
 #include "common/shutdown_signal.h"
 
 #include <csignal>
+#include <utility>
 
 #include <pthread.h>
 
@@ -8,6 +9,8 @@
 
 namespace baton {
 namespace {
+
+constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 50'000'000};  // until a start has ended
 
 sigset_t ShutdownSignals() {
   sigset_t set;
@@ -32,5 +35,18 @@ int ShutdownSignal::Wait() {
   BATON_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
   return signal;
 }
+
+EndAtShutdownSignal::EndAtShutdownSignal(const ShutdownSignal& /*blocked*/,
+                                         std::function<void(int)> before)
+    : thread_([before = std::move(before)](const std::stop_token& stop) {
+        const sigset_t set = ShutdownSignals();
+        int signal = -1;
+        while (signal < 0 && !stop.stop_requested())
+          signal = sigtimedwait(&set, nullptr, &kPatience);
+        if (signal < 0) return;
+        before(signal);
+        BATON_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
+        raise(signal);  // whose action is the default one
+      }) {}
 
 }  // namespace baton

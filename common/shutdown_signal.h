@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <thread>
+
 namespace baton {
 
 // SIGTERM and SIGINT as something that main waits for. Construct it before any thread is started:
@@ -11,6 +14,16 @@ class ShutdownSignal {
   // Returns the signal's number. After the first, the default action is restored, so that a second
   // signal ends a process that drains for too long.
   int Wait();
+};
+
+// While it exists, a signal ends the process as if nobody waited for it: for a start that takes
+// minutes and that others see as a death at any moment. `before` is told the signal's number.
+class EndAtShutdownSignal {
+ public:
+  EndAtShutdownSignal(const ShutdownSignal& blocked, std::function<void(int)> before);
+
+ private:
+  std::jthread thread_;
 };
 
 }  // namespace baton

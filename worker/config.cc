@@ -1,8 +1,19 @@
 #include "worker/config.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/host_port.h"
+#include "common/status_macros.h"
 
 namespace baton::worker {
+
+absl::Status CheckAdvertised(const WorkerConfig& config) {
+  const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
+  BATON_RETURN_IF_ERROR(listen.status()) << "listen";
+  if (!config.advertise.empty() || !IsAnyAddress(listen->host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("listen is ", config.listen,
+                   ", which other processes cannot connect to: set advertise to host:port"));
+}
 
 void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser) {
   parser.Group("Network");
@@ -30,6 +41,7 @@ void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser) {
              "how long SIGTERM waits for requests that run before it cancels them");
   engine::BindOptions(config.engine, parser);
   kvtransfer::BindFaults(config.faults, parser);
+  parser.Check([&config] { return CheckAdvertised(config); });
 }
 
 }  // namespace baton::worker

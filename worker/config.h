@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/config.h"
 #include "common/rpc/credentials.h"
 #include "engine/options_config.h"
@@ -26,7 +27,10 @@ struct WorkerConfig {
   engine::OptionsConfig engine{};
 };
 
-// `config` must outlive `parser`.
+// INVALID_ARGUMENT: others would be told an address that they cannot connect to.
+absl::Status CheckAdvertised(const WorkerConfig& config);
+
+// `config` must outlive `parser`, which checks it.
 void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser);
 
 }  // namespace baton::worker

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/host_port.h"
 #include "common/mutex.h"
 #include "common/rpc/request_protocol.h"
 #include "common/rpc/server.h"
@@ -33,10 +34,6 @@ absl::StatusOr<std::string> HostOf(absl::string_view flag, absl::string_view add
         absl::StrCat(flag, " is \"", address, "\"; expected host:port"));
   }
   return std::string(address.substr(0, colon));
-}
-
-bool IsAnyAddress(absl::string_view host) {
-  return host == "0.0.0.0" || host == "[::]" || host == "*";
 }
 
 }  // namespace
@@ -101,7 +98,10 @@ absl::Status Worker::Impl::Start() {
                                      .control_faults = control_faults.get()}));
   BATON_RETURN_IF_ERROR(Listen(services));
 
+  spdlog::info("reachable at {}, not ready: loading {}", self.address(), options.model_dir);
+  const Clock::TimePoint began = Clock::Real().Now();
   BATON_ASSIGN_OR_RETURN(engine, engine::Engine::Create(options));
+  spdlog::info("loaded in {:.1f} s", Seconds(Clock::Real().Now() - began));
   manifest = kvtransfer::MakeManifest(engine::DescribeCache(*engine, identity), config.transports);
   role->Begin({.engine = *engine, .manifest = manifest, .self = self});
   Serve(identity);
@@ -110,12 +110,8 @@ absl::Status Worker::Impl::Start() {
 
 // Binds both ports. Health is NOT_SERVING.
 absl::Status Worker::Impl::Listen(const Role::Services& services) {
+  BATON_RETURN_IF_ERROR(CheckAdvertised(config));
   BATON_ASSIGN_OR_RETURN(const std::string host, HostOf("listen", config.listen));
-  if (config.advertise.empty() && IsAnyAddress(host)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen is ", config.listen,
-                     ", which other processes cannot connect to: set advertise to host:port"));
-  }
   if (!config.metrics_listen.empty()) {
     BATON_ASSIGN_OR_RETURN(metrics_host, HostOf("metrics-listen", config.metrics_listen));
     BATON_RETURN_IF_ERROR(registry.Serve(config.metrics_listen)) << "metrics-listen";

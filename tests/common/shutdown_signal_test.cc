@@ -1,6 +1,8 @@
 #include "common/shutdown_signal.h"
 
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 
 #include <unistd.h>
@@ -20,6 +22,31 @@ void WriteToNobody() {
 
 TEST(ShutdownSignalDeathTest, AReaderOfTheOutputThatGoesAwayEndsNothing) {
   EXPECT_EXIT(WriteToNobody(), ::testing::ExitedWithCode(0), "");
+}
+
+void StartForever() {
+  const ShutdownSignal shutdown;
+  const EndAtShutdownSignal end(shutdown,
+                                [](int signal) { std::fprintf(stderr, "got %d", signal); });
+  kill(getpid(), SIGTERM);
+  for (;;) pause();
+}
+
+TEST(ShutdownSignalDeathTest, ASignalEndsAProcessThatIsStillStarting) {
+  EXPECT_EXIT(StartForever(), ::testing::KilledBySignal(SIGTERM), "got 15");
+}
+
+void StartThenWait() {
+  ShutdownSignal shutdown;
+  {
+    const EndAtShutdownSignal end(shutdown, [](int) { std::_Exit(1); });
+  }
+  kill(getpid(), SIGINT);
+  std::_Exit(shutdown.Wait() == SIGINT ? 0 : 1);
+}
+
+TEST(ShutdownSignalDeathTest, OnceStartedASignalIsWaitedFor) {
+  EXPECT_EXIT(StartThenWait(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ ROLES = ("router", "prefill", "decode")
 
 
 def check_config(role: str, path: pathlib.Path) -> subprocess.CompletedProcess:
-    return subprocess.run([BINARIES / f"baton-{role}", f"--config={path}", "--check-config"],
+    known = [] if role == "router" else ["--advertise=worker.example:7000"]  # as the files tell to
+    return subprocess.run([BINARIES / f"baton-{role}", f"--config={path}", "--check-config", *known],
                           capture_output=True, text=True)
 
 
@@ -128,8 +129,8 @@ class DeploymentFiles(unittest.TestCase):
         for role in ROLES:
             documents = list(yaml.safe_load_all((DEPLOY / f"k8s/{role}.yaml").read_text()))
             deployment = next(d for d in documents if d["kind"] == "Deployment")
-            patch = "router" if role == "router" else "workers"
-            apply_json_patch(deployment, yaml.safe_load((DEPLOY / f"k8s-tls/{patch}.yaml").read_text()))
+            for patch in ["router"] if role == "router" else ["workers", f"{role}-probes"]:
+                apply_json_patch(deployment, yaml.safe_load((DEPLOY / f"k8s-tls/{patch}.yaml").read_text()))
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
                 yaml.safe_dump(deployment, file)
                 checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", file.name],
@@ -142,6 +143,12 @@ class DeploymentFiles(unittest.TestCase):
             folders = {mount["mountPath"]: secrets[mount["name"]]
                        for mount in container["volumeMounts"] if mount["name"] in secrets}
             flags = dict(re.match(r"--([a-z-]+)=(.*)", arg).groups() for arg in container["args"] if "tls-" in arg)
+            for probe in ("startupProbe", "readinessProbe") if role != "router" else ():
+                program, command, address, *shown = container[probe]["exec"]["command"]
+                self.assertEqual((program, command), ("baton", "probe"))
+                self.assertIn({"name": "grpc", "containerPort": int(address.removeprefix("127.0.0.1:"))},
+                              container["ports"])
+                self.assertEqual(dict(re.match(r"--([a-z-]+)=(.*)", flag).groups() for flag in shown), flags)
             self.assertEqual(flags.pop("tls-server-name"), issued["baton-cluster-tls"]["dnsNames"][0])
             self.assertEqual(len(flags), 5 if role == "router" else 3)
             asked = subprocess.run([BINARIES / f"baton-{role}", "--help"], capture_output=True, text=True)

@@ -110,6 +110,13 @@ class Tls(unittest.TestCase):
         self.assertEqual([worker["address"] for worker in seen["workers"] if "error" in worker],
                          sorted(up.process(name)["grpc"] for name in ("decode-0", "prefill-0")))
 
+    def test_a_probe_is_answered_who_can_show_a_certificate(self):
+        for name in ("prefill-0", "decode-0"):
+            address = up.process(name)["grpc"]
+            self.assertEqual(baton("probe", address, *workers.cluster_flags("worker")),
+                             f"{address} is ready\n")
+            baton("probe", address, code=1)
+
     def health(self, address: str, credentials: grpc.ChannelCredentials | None) -> grpc.StatusCode:
         channel = (grpc.insecure_channel(address) if credentials is None
                    else grpc.secure_channel(address, credentials))

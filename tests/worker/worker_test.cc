@@ -114,8 +114,8 @@ TEST(WorkerTest, ATakenPortIsToldBeforeTheModelIsLoaded) {
 TEST(WorkerTest, AnAddressThatOthersCannotReachIsNotAdvertised) {
   WorkerConfig config = WithoutModel();
   config.listen = "localhost";
-  EXPECT_THAT(Start(config),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listen is \"localhost\"")));
+  EXPECT_THAT(Start(config), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("listen: \"localhost\" is not host:port")));
   config.listen = "0.0.0.0:0";
   EXPECT_THAT(Start(config),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("set advertise")));
