@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 420;
 constexpr double kLeft = 72, kRight = 24, kTop = 44, kBottom = 56;
+constexpr double kCharacter = 7;  // width; a guess
 // Colours that differ for most kinds of colour vision, on white and on near-black.
 constexpr std::array<const char*, 8> kColours = {"#3b82d6", "#e07b39", "#2f9e6e", "#c2499d",
                                                  "#a08a1c", "#7a6fe0", "#d24b4b", "#3aa6b9"};
@@ -50,9 +51,9 @@ std::string Document(double width, double height, const std::string& body) {
          body + "</svg>\n";
 }
 
-std::string Frame(const ChartLabels& labels, double width, double height) {
-  return Text(kLeft, 26, "class=\"title\"", labels.title) +
-         Text((kLeft + width - kRight) / 2, height - 12, "text-anchor=\"middle\"", labels.x) +
+std::string Frame(const ChartLabels& labels, double left, double width, double height) {
+  return Text(left, 26, "class=\"title\"", labels.title) +
+         Text((left + width - kRight) / 2, height - 12, "text-anchor=\"middle\"", labels.x) +
          absl::StrFormat(
              "<text transform=\"translate(16 %.1f) rotate(-90)\" "
              "text-anchor=\"middle\">%s</text>\n",
@@ -169,7 +170,7 @@ std::string Path(const Series& series, const Axes& axes, const char* colour) {
 
 // One row above the plot, from the right.
 std::string Legend(const std::vector<Series>& series) {
-  constexpr double kCharacter = 7, kSwatch = 14;  // widths; a character's is a guess
+  constexpr double kSwatch = 14;
   std::string body;
   double x = kWidth - kRight;
   for (size_t i = series.size(); i-- > 0;) {
@@ -219,7 +220,7 @@ std::vector<double> Ticks(double low, double high, int count) {
 
 std::string LineChart(const ChartLabels& labels, const std::vector<Series>& series) {
   const Axes axes = AxesFor(labels, series);
-  std::string body = Frame(labels, kWidth, kHeight) + Grid(axes);
+  std::string body = Frame(labels, kLeft, kWidth, kHeight) + Grid(axes);
   for (size_t i = 0; i < series.size(); ++i) {
     body += Path(series[i], axes, kColours[i % kColours.size()]);
   }
@@ -243,20 +244,23 @@ std::string CdfChart(const ChartLabels& labels,
 }
 
 std::string HeatMapChart(const HeatMap& map) {
-  constexpr double kCellWidth = 64, kCellHeight = 30;
-  const double width = kLeft + kRight + kCellWidth * std::max<size_t>(1, map.columns.size());
+  constexpr double kCellWidth = 64, kCellHeight = 30, kAxisName = 28;
+  size_t longest = 0;
+  for (const std::string& row : map.rows) longest = std::max(longest, row.size());
+  const double left = std::max(kLeft, kAxisName + kCharacter * static_cast<double>(longest));
+  const double width = left + kRight + kCellWidth * std::max<size_t>(1, map.columns.size());
   const double height = kTop + kBottom + kCellHeight * std::max<size_t>(1, map.rows.size());
-  std::string body = Frame(map.labels, width, height);
+  std::string body = Frame(map.labels, left, width, height);
   for (size_t column = 0; column < map.columns.size(); ++column) {
-    body += Text(kLeft + (column + 0.5) * kCellWidth, height - kBottom + 18,
+    body += Text(left + (column + 0.5) * kCellWidth, height - kBottom + 18,
                  "text-anchor=\"middle\"", map.columns[column]);
   }
   for (size_t row = 0; row < map.rows.size(); ++row) {
     const double y = kTop + row * kCellHeight;
-    body += Text(kLeft - 8, y + kCellHeight / 2 + 4, "text-anchor=\"end\"", map.rows[row]);
+    body += Text(left - 8, y + kCellHeight / 2 + 4, "text-anchor=\"end\"", map.rows[row]);
     for (size_t column = 0; column < map.columns.size(); ++column) {
       const double value = map.values[row][column];
-      const double x = kLeft + column * kCellWidth;
+      const double x = left + column * kCellWidth;
       body += absl::StrFormat(
           "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x + 1,
           y + 1, kCellWidth - 2, kCellHeight - 2,

@@ -90,10 +90,10 @@ std::pair<int, int> FoundAt(const SubjectResult& result, int64_t length) {
   return counts;
 }
 
-std::vector<std::string> LineNumbers(const std::vector<SubjectResult>& results) {
-  std::vector<std::string> numbers;
-  for (size_t i = 0; i < results.size(); ++i) numbers.push_back(absl::StrCat(i + 1));
-  return numbers;
+std::vector<std::string> Names(const std::vector<SubjectResult>& results) {
+  std::vector<std::string> names;
+  for (const SubjectResult& result : results) names.push_back(result.name);
+  return names;
 }
 
 std::string ByLengthSvg(ChartLabels labels, const std::vector<int64_t>& lengths,
@@ -261,14 +261,13 @@ std::string FoundSvg(const std::vector<SubjectResult>& results) {
       row.push_back(static_cast<double>(found) / asked);
     }
   }
-  return ByLengthSvg(
-      {.title = "Share of the needles found", .x = kLengthAxis, .y = "line of the table"},
-      MakeHeatTable(results[0]).lengths, LineNumbers(results), values, 1);
+  return ByLengthSvg({.title = "Share of the needles found", .x = kLengthAxis, .y = ""},
+                     MakeHeatTable(results[0]).lengths, Names(results), values, 1);
 }
 
 std::string OverlapSvg(const std::vector<SubjectResult>& results) {
   std::vector<std::vector<double>> values;
-  std::vector<std::string> rows = LineNumbers(results);
+  std::vector<std::string> rows = Names(results);
   if (results.size() == 1) {
     rows.clear();
     for (const int layer : LayersOf(results[0])) {
@@ -282,9 +281,7 @@ std::string OverlapSvg(const std::vector<SubjectResult>& results) {
     return std::any_of(row.begin(), row.end(), [](double value) { return !std::isnan(value); });
   };
   if (std::none_of(values.begin(), values.end(), is_known)) return "";
-  return ByLengthSvg({.title = "Selection shared with FP32 (%)",
-                      .x = kLengthAxis,
-                      .y = results.size() == 1 ? "" : "line of the table"},
+  return ByLengthSvg({.title = "Selection shared with FP32 (%)", .x = kLengthAxis, .y = ""},
                      MakeHeatTable(results[0]).lengths, rows, values, 100);
 }
 
@@ -300,7 +297,7 @@ std::string MarkdownReport(const ReportInput& input) {
       "entries "
       "exist than are selected nothing can differ. *Records damaged* names what arrived different "
       "after a hand-off.\n\n";
-  text += "![share of the needles found, by line of the table and length](found.svg)\n";
+  text += "![share of the needles found, by what was asked and length](found.svg)\n";
   if (!OverlapSvg(input.results).empty()) {
     text += "![overlap of the selection with FP32's, by length](overlap.svg)\n";
   }

@@ -83,5 +83,15 @@ TEST(SvgChartTest, AHeatMapHasACellForEachValueAndLeavesUnmeasuredOnesBlank) {
   EXPECT_THAT(chart, Not(HasSubstr("nan")));
 }
 
+double WidthWithRow(const std::string& name) {
+  return Parsed(HeatMapChart({.labels = {}, .columns = {"1k"}, .rows = {name}, .values = {{1}}}))
+      .get<double>("<xmlattr>.width");
+}
+
+TEST(SvgChartTest, AHeatMapHasRoomForTheNamesOfItsRows) {
+  EXPECT_EQ(WidthWithRow("0%"), WidthWithRow("100%"));
+  EXPECT_GT(WidthWithRow("what was put in on purpose"), WidthWithRow("0%") + 100);
+}
+
 }  // namespace
 }  // namespace baton::cli

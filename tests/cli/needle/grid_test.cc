@@ -86,7 +86,7 @@ TEST(GridTest, ReportsShowWhatWasMissed) {
   EXPECT_THAT(page, HasSubstr("| 1 | index fp8 | 2 of 4 | 2/3 | 0/1 |"));
   EXPECT_THAT(page, HasSubstr("heat-1.svg"));
   EXPECT_THAT(HeatMapSvg(Result()), HasSubstr("prompt length (tokens)"));
-  EXPECT_THAT(FoundSvg({Result(), Result()}), HasSubstr("line of the table"));
+  EXPECT_THAT(FoundSvg({Result(), Result()}), HasSubstr(">index fp8</text>"));
   EXPECT_EQ(OverlapSvg({Result()}), "");
 }
 
