@@ -15,26 +15,12 @@
 #include "common/config_option.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
+#include "common/suggestion.h"
 #include "common/version.h"
 #include "yaml-cpp/yaml.h"
 
 namespace baton {
 namespace {
-
-int EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 // "file:line: " of a node; YAML's lines count from 0.
 std::string Where(const std::string& path, const YAML::Mark& mark) {
@@ -61,18 +47,10 @@ struct ConfigParser::Impl {
     return nullptr;
   }
 
-  // ", did you mean <prefix>page-tokens?" or nothing.
-  std::string Suggestion(absl::string_view name, absl::string_view prefix) const {
-    const BoundOption* best = nullptr;
-    int best_distance = 1 + std::max<int>(2, static_cast<int>(name.size()) / 3);
-    for (const auto& option : options) {
-      const int distance = EditDistance(name, option->name());
-      if (distance < best_distance) {
-        best = option.get();
-        best_distance = distance;
-      }
-    }
-    return best == nullptr ? "" : absl::StrCat(", did you mean ", prefix, best->name(), "?");
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& option : options) names.push_back(option->name());
+    return names;
   }
 
   absl::Status CheckRequired() const {
@@ -175,8 +153,8 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
     if (!absl::StartsWith(name, "--")) {
       return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", extras[0], "\""));
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown flag ", name, Suggestion(name.substr(2), "--"), " (see --help)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unknown flag ", name, Suggestion(name.substr(2), Names(), "--"), " (see --help)"));
   }
   if (config->count() > 0) {
     BATON_RETURN_IF_ERROR(ApplyFile(file));
@@ -240,7 +218,7 @@ absl::Status ConfigParser::Impl::ApplyNode(const std::string& path, const YAML::
   BoundOption* option = Find(name);
   if (option == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, "unknown key ", written, Suggestion(name, "")));
+        absl::StrCat(where, "unknown key ", written, Suggestion(name, Names())));
   }
   std::vector<std::string> texts;
   if (value.IsScalar()) {

@@ -30,6 +30,17 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(shown.returncode, 2)
         self.assertIn("--concurrency", shown.stderr)
 
+    def test_what_is_misspelt_gets_a_suggestion_in_one_line(self):
+        for arguments, said in (
+                (("up", "--prefil=2"), "baton up: unknown flag --prefil, did you mean --prefill? (see baton up --help)"),
+                (("up", "--prefil", "2"), "baton up: unknown flag --prefil, did you mean --prefill? (see baton up --help)"),
+                (("up", "now"), 'baton up: unexpected argument "now" (see baton up --help)'),
+                (("up", "--prefill=-1"), "baton up: --prefill: Value -1 not in range 0 to 1024 (see baton up --help)"),
+                (("chatt",), "baton: no command chatt, did you mean chat? (see baton --help)"),
+                (("--versio",), "baton: unknown flag --versio, did you mean --version? (see baton --help)")):
+            shown = baton(*arguments)
+            self.assertEqual((shown.returncode, shown.stderr), (2, said + "\n"))
+
     def test_help_of_a_subcommand_shows_its_flags_only(self):
         shown = baton("chat", "--help").stdout
         self.assertIn("--system", shown)
