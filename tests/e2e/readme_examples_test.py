@@ -8,11 +8,18 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import unittest
+
+try:
+    import openai
+except ImportError:  # see tests/requirements.txt
+    openai = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^```sh\n((?:curl|echo) .*?)^```$", re.M | re.S)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 ENVIRONMENT = os.environ | {"PATH": f"{os.environ['BATON_BINARIES']}:{os.environ['PATH']}"}
 
 
@@ -35,14 +42,14 @@ def stop(up: subprocess.Popen):
         raise AssertionError(f"baton up: exit code {code}")
 
 
-def run(block: str) -> str:
+def run(block: str, interpreter: tuple[str, ...] = ("bash", "-ec")) -> str:
     router = processes[-1]
     for written, meant in (("localhost:8000", router["http"]), ("localhost:9000", router["metrics"]),
                            ("baton chat", f"baton chat --url=http://{router['http']}"),
                            ("baton bench", f"baton bench --url=http://{router['http']}"),
                            ("baton top", f"baton top --metrics={router['metrics']}")):
         block = block.replace(written, meant)
-    shown = subprocess.run(["bash", "-ec", block], capture_output=True, text=True, timeout=120,
+    shown = subprocess.run([*interpreter, block], capture_output=True, text=True, timeout=120,
                            env=ENVIRONMENT)
     if shown.returncode != 0:
         raise AssertionError(f"{block}\nexit code {shown.returncode}: {shown.stderr}")
@@ -53,7 +60,7 @@ def leading_json(text: str, count: int) -> tuple[list[dict], str]:
     """The first `count` JSON values, which curl writes one after another, and what follows them."""
     values, at = [], 0
     for _ in range(count):
-        value, at = json.JSONDecoder().raw_decode(text, at)
+        value, at = json.JSONDecoder().raw_decode(text, re.compile(r"\s*").match(text, at).end())
         values.append(value)
     return values, text[at:]
 
@@ -66,6 +73,11 @@ class ReadmeExamples(unittest.TestCase):
         for block, check in zip(blocks, checks):
             with self.subTest(check.__name__):
                 check(run(block))
+
+    @unittest.skipUnless(openai, "see tests/requirements.txt")
+    def test_the_example_in_python_finds_its_needle(self):
+        [block] = PYTHON.findall(README)
+        self.assertEqual(run(block, (sys.executable, "-c")), "OTTER-7305-DELTA\n")
 
     def commands(self, output: str):
         self.assertTrue(output.startswith("ZEBRA-4492-OMEGA\n"), output)
