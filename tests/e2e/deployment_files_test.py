@@ -1,6 +1,5 @@
 """Everything under deploy/ is read by the program it is written for, or by a checker of its kind."""
 
-import json
 import os
 import pathlib
 import re
@@ -35,7 +34,7 @@ def embedded_config(manifest: pathlib.Path, name: str) -> str:
 
 
 def apply_json_patch(document: dict, patch: list[dict]) -> None:
-    """What of RFC 6902 the patches use: add and remove, "-" for the end of a list."""
+    """What of RFC 6902 the patches use: add, replace and remove, "-" for the end of a list."""
     for operation in patch:
         *parents, last = operation["path"].strip("/").split("/")
         place = document
@@ -47,7 +46,7 @@ def apply_json_patch(document: dict, patch: list[dict]) -> None:
             assert last == "-", operation
             place.append(operation["value"])
         else:
-            assert operation["op"] == "add", operation
+            assert operation["op"] == "add" or last in place, operation
             place[last] = operation["value"]
 
 
@@ -68,9 +67,10 @@ class DeploymentFiles(unittest.TestCase):
                 self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def test_ranks_are_given_flags_that_exist(self):
-        texts = [(DEPLOY / name).read_text() for name in ("systemd/baton-decode@.service", "k8s/decode-ranks.yaml")]
-        asked = subprocess.run([BINARIES / "baton-decode", "--help"], capture_output=True, text=True)
-        for text in texts:
+        for role, name in (("decode", "systemd/baton-decode@.service"), ("decode", "k8s-ranks/decode.yaml"),
+                           ("prefill", "k8s-ranks/prefill.yaml")):
+            asked = subprocess.run([BINARIES / f"baton-{role}", "--help"], capture_output=True, text=True)
+            text = (DEPLOY / name).read_text()
             flags = set(re.findall(r"(--[a-z][a-z-]+)=", text))
             self.assertGreater(len(flags), 4)
             for flag in flags - {"--config"}:
@@ -87,12 +87,13 @@ class DeploymentFiles(unittest.TestCase):
 
     @unittest.skipUnless((TOOLS / "kubernetes-validate").exists(), "see tests/requirements.txt")
     def test_kubernetes_manifests_follow_the_schemas(self):
-        manifests = [DEPLOY / f"k8s/{name}.yaml" for name in (*ROLES, "decode-ranks", "namespace", "models")]
+        names = [f"k8s/{name}" for name in (*ROLES, "namespace", "models", "fill-models")]
+        manifests = [DEPLOY / f"{name}.yaml" for name in (*names, "k8s-ranks/prefill", "k8s-ranks/decode")]
         checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", *manifests],
                                  capture_output=True, text=True)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
         said = checked.stdout + checked.stderr
-        self.assertEqual(said.count(" passed for resource "), 15, said)
+        self.assertEqual(said.count(" passed for resource "), 17, said)
 
     def test_kubernetes_routers_look_up_the_services_of_the_workers(self):
         listed = embedded_config(DEPLOY / "k8s/router.yaml", "router.yaml")
@@ -111,16 +112,6 @@ class DeploymentFiles(unittest.TestCase):
             ports = [re.findall(r"^[a-z_-]*listen: \"?0\.0\.0\.0:(\d+)", text, re.M)
                      for text in (shipped, embedded)]
             self.assertEqual(ports[0], ports[1], role)
-
-    def test_kubernetes_workers_on_gpus_are_those_of_the_base_with_a_device(self):
-        for role in ("prefill", "decode"):
-            base = (DEPLOY / f"k8s/{role}.yaml").read_text()
-            patch = (DEPLOY / f"k8s-gpu/{role}.yaml").read_text()
-            command = re.search(r"args: (\[.*\])", base)[1]
-            lines = re.search(r"args:\n((?: +- .*\n)+)", patch)[1].split("\n")
-            arguments = [line.strip().removeprefix("- ") for line in lines if line]
-            self.assertEqual(arguments, [*json.loads(command), "--device=cuda"])
-            self.assertIn("nvidia.com/gpu: 1", patch)
 
     @unittest.skipUnless(yaml and (TOOLS / "kubernetes-validate").exists(), "see tests/requirements.txt")
     def test_kubernetes_mounts_the_certificates_that_flags_name(self):
@@ -158,12 +149,20 @@ class DeploymentFiles(unittest.TestCase):
                 self.assertIn(folders[str(pathlib.Path(path).parent)], issued)
 
     @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
-    def test_kubernetes_takes_the_patches_for_gpus(self):
-        rendered = subprocess.run(["kubectl", "kustomize", DEPLOY / "k8s-gpu"],
-                                  capture_output=True, text=True)
-        self.assertEqual(rendered.returncode, 0, rendered.stderr)
-        self.assertEqual(rendered.stdout.count("nvidia.com/gpu: 1"), 2)
-        self.assertEqual(rendered.stdout.count("- --device=cuda"), 2)
+    def test_kubernetes_takes_every_folder_with_and_without_certificates(self):
+        for folder, devices in (("k8s", 0), ("k8s-gpu", 2), ("k8s-ranks", 2)):
+            for component, with_certificates in (("", 0), ("components: [../k8s-tls]\n", 3 + 4)):  # and probes
+                with self.subTest(folder + component), tempfile.TemporaryDirectory() as copy:
+                    shutil.copytree(DEPLOY, copy, dirs_exist_ok=True)
+                    with (pathlib.Path(copy) / folder / "kustomization.yaml").open("a") as file:
+                        file.write(component)
+                    rendered = subprocess.run(["kubectl", "kustomize", pathlib.Path(copy) / folder],
+                                              capture_output=True, text=True)
+                    self.assertEqual(rendered.returncode, 0, rendered.stderr)
+                    counts = {"nvidia.com/gpu: 1": devices, "- --device=cuda": devices, "key: nvidia.com/gpu": devices,
+                              "image: baton:cuda" if devices else "image: baton:latest": len(ROLES),
+                              "tls-cert-file=/etc/baton-tls/": with_certificates}
+                    self.assertEqual({text: rendered.stdout.count(text) for text in counts}, counts)
 
     @unittest.skipUnless((TOOLS / "hadolint").exists(), "see tests/requirements.txt")
     def test_container_file_passes_the_linter(self):
