@@ -12,9 +12,10 @@ import sys
 import unittest
 
 try:
+    import grpc_reflection
     import openai
 except ImportError:  # see tests/requirements.txt
-    openai = None
+    grpc_reflection = openai = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -44,7 +45,8 @@ def stop(up: subprocess.Popen):
 
 def run(block: str, interpreter: tuple[str, ...] = ("bash", "-ec")) -> str:
     router = processes[-1]
-    for written, meant in (("localhost:8000", router["http"]), ("localhost:9000", router["metrics"]),
+    for written, meant in (("localhost:8000", router["http"]), ("localhost:8001", router["grpc"]),
+                           ("localhost:9000", router["metrics"]),
                            ("baton chat", f"baton chat --url=http://{router['http']}"),
                            ("baton bench", f"baton bench --url=http://{router['http']}"),
                            ("baton top", f"baton top --metrics={router['metrics']}")):
@@ -78,6 +80,11 @@ class ReadmeExamples(unittest.TestCase):
     def test_the_example_in_python_finds_its_needle(self):
         [block] = PYTHON.findall(README)
         self.assertEqual(run(block, (sys.executable, "-c")), "OTTER-7305-DELTA\n")
+
+    @unittest.skipUnless(grpc_reflection, "see tests/requirements.txt")
+    def test_the_example_of_grpc_in_python_is_answered(self):
+        [block] = PYTHON.findall((ROOT / "proto/README.md").read_text())
+        self.assertIn("completion_tokens: 5", run(block, (sys.executable, "-c")))
 
     def commands(self, output: str):
         self.assertTrue(output.startswith("ZEBRA-4492-OMEGA\n"), output)
