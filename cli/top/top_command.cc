@@ -15,6 +15,7 @@
 #include "cli/tls_flags.h"
 #include "cli/top/fleet.h"
 #include "cli/top/fleet_view.h"
+#include "cli/top/key_presses.h"
 #include "cli/top/scraper.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
@@ -33,13 +34,17 @@ struct TopOptions {
   rpc::ClusterTls tls;
 };
 
-// False when it was cut short by Ctrl-C.
-bool Sleep(std::chrono::duration<double> time) {
+// False when it was cut short by Ctrl-C, or by 'q' among `keys`.
+bool Sleep(std::chrono::duration<double> time, KeyPresses* keys = nullptr) {
   const auto end = Clock::now() + time;
-  while (!Interrupts::Pending() && Clock::now() < end) {
+  const auto enough = [keys] {
+    return Interrupts::Pending() || (keys != nullptr && keys->Pressed('q'));
+  };
+  while (!enough()) {
+    if (Clock::now() >= end) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return !Interrupts::Pending();
+  return false;
 }
 
 // The readings of the last minute; the oldest begins the window of the percentiles.
@@ -69,9 +74,10 @@ absl::Status Once(Scraper& scraper, const TopOptions& options) {
   return AnyWorkerAnswered(fleet);
 }
 
-absl::Status Live(Scraper& scraper, const TopOptions& options) {
+// On a screen of its own if there are `keys`, else one look after another.
+absl::Status Live(Scraper& scraper, const TopOptions& options, KeyPresses* keys) {
   History history;
-  const bool screen = IsTerminal(kStdout) && !options.json;
+  const bool screen = keys != nullptr;
   do {
     const absl::StatusOr<Reading> reading = scraper.Read();
     if (!reading.ok() && !screen) return reading.status();
@@ -82,13 +88,18 @@ absl::Status Live(Scraper& scraper, const TopOptions& options) {
       const FleetFigures fleet = history.Add(*reading);
       text = options.json ? FleetJson(fleet) + "\n" : FleetText(fleet, UsesColour(kStdout));
     }
+    if (screen) {
+      absl::StrAppend(&text, "\n",
+                      Styled(keys->possible() ? "q or Ctrl-C ends" : "Ctrl-C ends", Style::kDim,
+                             UsesColour(kStdout)));
+    }
     for (const char c : text) {
       if (c == '\n' && screen) std::cout << "\033[K";
       std::cout << c;
     }
     if (screen) std::cout << "\033[J";
     std::cout << std::flush;
-  } while (Sleep(std::chrono::duration<double>(options.interval_s)));
+  } while (Sleep(std::chrono::duration<double>(options.interval_s), keys));
   return absl::OkStatus();
 }
 
@@ -103,10 +114,11 @@ absl::Status Run(const TopOptions& options) {
   const Interrupts interrupts({SIGINT, SIGTERM});
   Scraper scraper(addresses, credentials);
   if (options.once) return Once(scraper, options);
-  const bool screen = IsTerminal(kStdout) && !options.json;
-  if (screen) std::cout << "\033[?1049h\033[?25l\033[?7l";  // own screen, no cursor, no wrapping
-  const absl::Status status = Live(scraper, options);
-  if (screen) std::cout << "\033[?7h\033[?25h\033[?1049l" << std::flush;
+  if (!IsTerminal(kStdout) || options.json) return Live(scraper, options, nullptr);
+  KeyPresses keys;
+  std::cout << "\033[?1049h\033[?25l\033[?7l";  // own screen, no cursor, no wrapping
+  const absl::Status status = Live(scraper, options, &keys);
+  std::cout << "\033[?7h\033[?25h\033[?1049l" << std::flush;
   return status;
 }
 
@@ -114,8 +126,9 @@ absl::Status Run(const TopOptions& options) {
 
 Command AddTop(CLI::App& app) {
   auto options = std::make_shared<TopOptions>();
-  CLI::App* command = app.add_subcommand(
-      "top", "Shows what a fleet does: requests, tokens, latencies, cache pages, hand-offs.");
+  CLI::App* command = app.add_subcommand("top",
+                                         "Shows what a fleet does until q or Ctrl-C: requests, "
+                                         "tokens, latencies, cache pages, hand-offs.");
   AddList(command, "--metrics", options->metrics,
           absl::StrCat("host:port of the metrics of a router, which names its workers, or of a "
                        "worker; may be repeated [default ",
