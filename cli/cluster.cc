@@ -143,7 +143,8 @@ void AddWorkers(const ClusterOptions& options, const std::string& role, int coun
       flags.push_back(absl::StrCat(kMeeting, FreeAddress()));
     }
     for (int rank = 0; rank < options.ranks; ++rank) {
-      const std::string name = absl::StrCat(role, "-", worker * options.ranks + rank);
+      std::string name = absl::StrCat(role, "-", worker);
+      if (options.ranks > 1) absl::StrAppend(&name, "-rank-", rank);
       ProcessSpec spec = Spec(options, role, name, flags, {"listen", "metrics-listen"});
       if (options.ranks > 1) {
         spec.flags.push_back(absl::StrCat("--expert-parallel-rank=", rank));

@@ -17,7 +17,7 @@
 namespace baton::cli {
 
 struct ProcessSpec {
-  std::string name;  // "prefill-0"
+  std::string name;  // "prefill-0", "prefill-0-rank-1"
   std::string role;  // prefill, decode, router
   std::filesystem::path binary;
   std::vector<std::string> flags;

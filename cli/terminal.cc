@@ -175,6 +175,10 @@ std::string HumanBytes(double bytes) {
   return absl::StrFormat("%.*f %s", digits, bytes, kUnits[unit]);
 }
 
+std::string Counted(int64_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
 std::string HumanDuration(std::chrono::duration<double> duration) {
   const double seconds = duration.count();
   if (seconds < 1e-3) return absl::StrFormat("%.0f µs", seconds * 1e6);

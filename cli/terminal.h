@@ -65,6 +65,8 @@ class ProgressBar {
 
 // "1.2 GB", "340 kB", "12 B": powers of 1000.
 std::string HumanBytes(double bytes);
+// "1 worker", "2 workers".
+std::string Counted(int64_t count, absl::string_view noun);
 // "850 µs", "12.3 ms", "4.56 s", "2m05s".
 std::string HumanDuration(std::chrono::duration<double> duration);
 

@@ -61,9 +61,9 @@ std::string Figures(const Generation& answer) {
   const std::string rate =
       span >= kShortestSpan ? absl::StrFormat("%.1f", after_first / span.count()) : "-";
   std::string text =
-      absl::StrFormat("%d prompt tokens (%d cached), %d tokens, first after %s, then %s tokens/s",
-                      answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens,
-                      HumanDuration(first), rate);
+      absl::StrFormat("%s (%d cached), %s, first after %s, then %s tokens/s",
+                      Counted(answer.prompt_tokens, "prompt token"), answer.cached_tokens,
+                      Counted(answer.completion_tokens, "token"), HumanDuration(first), rate);
   const ServedBy& by = answer.served_by;
   if (by.decode_worker.empty()) return text;
   absl::StrAppend(&text, "; ", by.prefill_worker, by.prefill_worker.empty() ? "" : " -> ",

@@ -3,11 +3,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/status_macros.h"
+#include "common/suggestion.h"
 #include "yaml-cpp/yaml.h"
 
 namespace baton::cli {
@@ -15,12 +17,24 @@ namespace {
 
 constexpr int kMaxWorkers = 1024;
 
+// Whether the flag stands in the text by itself, not as the beginning of a longer one.
+bool Names(absl::string_view text, absl::string_view flag) {
+  for (size_t at = text.find(flag); at != text.npos; at = text.find(flag, at + 1)) {
+    const absl::string_view rest = text.substr(at + flag.size());
+    if (rest.empty() || !(absl::ascii_isalnum(rest[0]) || rest[0] == '-')) return true;
+  }
+  return false;
+}
+
 struct Reader {
   absl::string_view source;
+  FlagPlaces& places;
 
+  std::string Place(const YAML::Node& node) const {
+    return absl::StrCat(source, ":", node.Mark().line + 1);
+  }
   absl::Status Error(const YAML::Node& node, absl::string_view message) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ":", node.Mark().line + 1, ": ", message));
+    return absl::InvalidArgumentError(absl::StrCat(Place(node), ": ", message));
   }
 
   absl::Status Count(const std::string& what, const YAML::Node& node, int low, int* count) const {
@@ -45,10 +59,11 @@ struct Reader {
   }
 
   // "--name=value"; a list becomes one value with commas, as these programs take lists.
-  absl::StatusOr<std::string> Flag(const std::string& key, const YAML::Node& value) const {
-    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> values, Values(key, value));
-    return absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}}), "=",
-                        absl::StrJoin(values, ","));
+  absl::StatusOr<std::string> Flag(const YAML::Node& key, const YAML::Node& value) const {
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> values, Values(key.Scalar(), value));
+    const std::string flag = absl::StrCat("--", absl::StrReplaceAll(key.Scalar(), {{"_", "-"}}));
+    places.emplace_back(flag, Place(key));
+    return absl::StrCat(flag, "=", absl::StrJoin(values, ","));
   }
 
   absl::Status Flags(const std::string& section, const YAML::Node& node, int* count,
@@ -58,12 +73,11 @@ struct Reader {
       return Error(node, absl::StrCat(section, " is no map of flags, such as {pages: 512}"));
     }
     for (const auto& entry : node) {
-      const std::string key = entry.first.Scalar();
-      if (key == "count" && count != nullptr) {
+      if (entry.first.Scalar() == "count" && count != nullptr) {
         BATON_RETURN_IF_ERROR(Count(absl::StrCat(section, ".count"), entry.second, 0, count));
         continue;
       }
-      BATON_ASSIGN_OR_RETURN(std::string flag, Flag(key, entry.second));
+      BATON_ASSIGN_OR_RETURN(std::string flag, Flag(entry.first, entry.second));
       flags.push_back(std::move(flag));
     }
     return absl::OkStatus();
@@ -82,9 +96,13 @@ struct Reader {
       return absl::OkStatus();
     }
     if (name != "model_dir") {
-      return Error(key, absl::StrCat("unknown key '", key.Scalar(),
-                                     "': model_dir, ranks, devices, workers, prefill, decode and "
-                                     "router are known"));
+      const std::vector<std::string> known = {"model_dir", "ranks",  "devices", "workers",
+                                              "prefill",   "decode", "router"};
+      const std::string suggestion = Suggestion(name, known);
+      return Error(key, absl::StrCat("unknown key ", key.Scalar(),
+                                     suggestion.empty()
+                                         ? absl::StrCat("; there are ", absl::StrJoin(known, ", "))
+                                         : suggestion));
     }
     if (!value.IsScalar()) return Error(value, "model_dir is no path");
     options.model_dir = value.Scalar();
@@ -95,8 +113,8 @@ struct Reader {
 }  // namespace
 
 absl::Status ReadClusterFile(absl::string_view text, absl::string_view source,
-                             ClusterOptions& options) {
-  const Reader reader{source};
+                             ClusterOptions& options, FlagPlaces& places) {
+  const Reader reader{source, places};
   try {
     const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsMap()) return reader.Error(root, "no map of keys and values");
@@ -108,6 +126,14 @@ absl::Status ReadClusterFile(absl::string_view text, absl::string_view source,
         absl::StrCat(source, ":", error.mark.line + 1, ": ", error.msg));
   }
   return absl::OkStatus();
+}
+
+absl::Status WithPlaces(const absl::Status& error, const FlagPlaces& places) {
+  std::string message(error.message());
+  for (const auto& [flag, place] : places) {
+    if (Names(error.message(), flag)) absl::StrAppend(&message, "\n", flag, " is from ", place);
+  }
+  return error.ok() ? error : absl::Status(error.code(), message);
 }
 
 }  // namespace baton::cli

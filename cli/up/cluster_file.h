@@ -1,12 +1,17 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "cli/cluster.h"
 
 namespace baton::cli {
+
+// "--chunk-tokens", "cluster.yaml:14".
+using FlagPlaces = std::vector<std::pair<std::string, std::string>>;
 
 // A cluster in one YAML file. Under `workers`, `prefill`, `decode` and `router` stand flags of
 // these programs, '-' or '_' between words, but for `count`, the number of workers:
@@ -22,6 +27,9 @@ namespace baton::cli {
 // Adds to `options` what the text says. INVALID_ARGUMENT names `source` and line; whether a flag
 // exists is for the program to say.
 absl::Status ReadClusterFile(absl::string_view text, absl::string_view source,
-                             ClusterOptions& options);
+                             ClusterOptions& options, FlagPlaces& places);
+
+// `error`, which a program may have made of its flags, and where those that it names stand.
+absl::Status WithPlaces(const absl::Status& error, const FlagPlaces& places);
 
 }  // namespace baton::cli

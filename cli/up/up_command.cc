@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -52,14 +53,14 @@ void Append(std::vector<std::string>& flags, const std::vector<std::string>& mor
   flags.insert(flags.end(), more.begin(), more.end());
 }
 
-absl::StatusOr<ClusterOptions> Merge(const UpOptions& up) {
+absl::StatusOr<ClusterOptions> Merge(const UpOptions& up, FlagPlaces& places) {
   ClusterOptions cluster;
   cluster.router_flags = {absl::StrCat("--listen=", kDefaultListen),
                           absl::StrCat("--grpc-listen=", kDefaultGrpcListen),
                           absl::StrCat("--metrics-listen=", kDefaultMetricsListen)};
   if (!up.config.empty()) {
     BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(up.config));
-    BATON_RETURN_IF_ERROR(ReadClusterFile(text, up.config, cluster));
+    BATON_RETURN_IF_ERROR(ReadClusterFile(text, up.config, cluster, places));
   }
   if (up.model_dir) cluster.model_dir = *up.model_dir;
   if (up.prefill) cluster.prefill = *up.prefill;
@@ -109,8 +110,9 @@ class Reporter {
 
   void Starting(const ClusterOptions& options) const {
     if (json_) return;
-    std::cout << "Starting " << options.prefill << " prefill and " << options.decode
-              << " decode workers of " << options.model_dir << " ..." << std::endl;
+    std::cout << "Starting " << Counted(options.prefill, "prefill worker") << " and "
+              << Counted(options.decode, "decode worker") << " of " << options.model_dir << " ..."
+              << std::endl;
   }
 
   void Ready(const Cluster& cluster) const {
@@ -120,7 +122,7 @@ class Reporter {
       Emit({{"event", "ready"}, {"url", cluster.url()}, {"processes", std::move(processes)}});
       return;
     }
-    Table table({"process", "pid", "listens on", "metrics", "log"});
+    Table table({"process", "pid", "address", "metrics", "log"});
     for (const auto& process : cluster.processes()) {
       const std::string http = process->address("http");
       table.AddRow({process->spec().name, absl::StrCat(process->pid()),
@@ -134,7 +136,8 @@ class Reporter {
                             "` asks, `baton top",
                             Option("--metrics", cluster.processes().back()->address("metrics"),
                                    kDefaultMetricsListen),
-                            "` watches, Ctrl-C drains and stops."),
+                            "` watches (both call a worker by its address), Ctrl-C drains and "
+                            "stops."),
                         Style::kGreen, colour_)
               << std::endl;
   }
@@ -249,15 +252,28 @@ absl::Status Serve(ClusterOptions options, const UpOptions& up, const Reporter& 
   return watched.ok() ? stopped : watched;
 }
 
+bool HasLogs(const fs::path& folder) {
+  std::error_code ignored;
+  return std::ranges::any_of(fs::directory_iterator(folder, ignored), [](const auto& log) {
+    std::error_code error;
+    return log.file_size(error) > 0 && !error;
+  });
+}
+
 absl::Status Run(const UpOptions& up) {
-  BATON_ASSIGN_OR_RETURN(ClusterOptions options, Merge(up));
+  FlagPlaces places;
+  BATON_ASSIGN_OR_RETURN(ClusterOptions options, Merge(up, places));
   BATON_ASSIGN_OR_RETURN(options.log_dir, LogFolder(up.log_dir));
   const fs::path log_dir = options.log_dir;
-  const absl::Status status = Serve(std::move(options), up, Reporter(up.json));
-  if (status.ok() && up.log_dir.empty()) {
-    std::error_code ignored;
-    fs::remove_all(log_dir, ignored);
+  const absl::Status status = WithPlaces(Serve(std::move(options), up, Reporter(up.json)), places);
+  if (!up.log_dir.empty()) return status;
+  const bool failed = !status.ok() && !absl::IsCancelled(status);
+  if (failed && HasLogs(log_dir)) {
+    return absl::Status(status.code(),
+                        absl::StrCat(status.message(), "\nall logs are in ", log_dir.string()));
   }
+  std::error_code ignored;
+  fs::remove_all(log_dir, ignored);
   return status;
 }
 
@@ -278,7 +294,8 @@ Command AddUp(CLI::App& app) {
       ->add_option("--ranks", options->ranks,
                    "processes of a worker, which share the model's experts [default 1]")
       ->check(InRange(1, 64));
-  command->add_option("--device", options->device, "what computes in the workers: cpu or cuda");
+  command->add_option("--device", options->device,
+                      "what computes in the workers: cpu, or cuda in builds with CUDA");
   AddList(command, "--devices", options->devices,
           "CUDA devices, such as 0,1,2,3; each worker process gets one, in turn [default: all see "
           "all]")
@@ -303,7 +320,7 @@ Command AddUp(CLI::App& app) {
   AddList(command, "--router-flag", options->router_flags, "flag of the router");
   command
       ->add_option("--log-dir", options->log_dir,
-                   "folder for the logs; by default a temporary one, kept after a failure")
+                   "folder for the logs; by default a temporary one, kept only after a failure")
       ->type_name("FOLDER");
   AddOption(command, "--restarts", options->restarts,
             "how many ends of processes are answered by starting them again; later ones stop all "

@@ -93,8 +93,8 @@ TEST_F(ClusterTest, ServesAsLongAsEachRoleHasAWholeWorkerAndTheRouterRuns) {
     return cluster->Serves();
   };
   EXPECT_TRUE(cluster->Serves());
-  EXPECT_TRUE(kill("decode-1"));
-  EXPECT_FALSE(kill("decode-2")) << "of each decode worker a rank is left";
+  EXPECT_TRUE(kill("decode-0-rank-1"));
+  EXPECT_FALSE(kill("decode-1-rank-0")) << "of each decode worker a rank is left";
 }
 
 TEST_F(ClusterTest, WhereTheRouterCannotListenNothingStarts) {
@@ -159,7 +159,7 @@ TEST_F(ClusterTest, RanksWhoseAddressIsTakenAgainAreAnError) {
   Program("decode", "listening grpc=127.0.0.1:1", LosingRank(folder_, 2));
   EXPECT_THAT(Cluster::Start(options_),
               StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("decode-0"), HasSubstr("Address already in use"))));
+                       AllOf(HasSubstr("decode-0-rank-0"), HasSubstr("Address already in use"))));
 }
 
 }  // namespace

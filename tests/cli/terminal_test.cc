@@ -57,6 +57,8 @@ TEST(TerminalTest, QuantitiesAreShort) {
   EXPECT_EQ(HumanBytes(1234), "1.23 kB");
   EXPECT_EQ(HumanBytes(999'999), "1.00 MB");
   EXPECT_EQ(HumanBytes(12'300'000'000), "12.3 GB");
+  EXPECT_EQ(Counted(1, "decode worker"), "1 decode worker");
+  EXPECT_EQ(Counted(0, "decode worker"), "0 decode workers");
   EXPECT_EQ(HumanDuration(duration<double>(0.00085)), "850 µs");
   EXPECT_EQ(HumanDuration(duration<double>(0.0123)), "12.3 ms");
   EXPECT_EQ(HumanDuration(duration<double>(4.56)), "4.56 s");

@@ -6,6 +6,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -152,27 +153,29 @@ class BatonCommand(unittest.TestCase):
             chat.expect("unknown: /nothing")
             chat.type("/exit\n")
             self.assertEqual(chat.exit_code(), 0)
-        top = Terminal(str(BATON), "top", f"--metrics={metrics}", "--interval=0.1")
-        top.expect("time to first token")
-        top.expect("time to first token")
-        top.type("\x03")
-        top.expect(r"\x1b\[\?1049l")
-        self.assertEqual(top.exit_code(), 0)
+        for end in "\x03", "q":
+            top = Terminal(str(BATON), "top", f"--metrics={metrics}", "--interval=0.1")
+            top.expect("time to first token")
+            top.expect("q or Ctrl-C ends")
+            top.expect("time to first token")
+            top.type(end)
+            top.expect(r"\x1b\[\?1049l")
+            self.assertEqual(top.exit_code(), 0)
 
     def test_a_worker_that_dies_is_started_again_and_the_next_death_ends_all(self):
         with tempfile.TemporaryDirectory() as logs:
             up = Up("--model-dir=models/needle-17m", "--ranks=2", "--restarts=1",
                     f"--log-dir={logs}", *ANY_PORT)
             self.addCleanup(up.stop)
-            before, other_rank = up.process("decode-0"), up.process("decode-1")
+            before, other_rank = up.process("decode-0-rank-0"), up.process("decode-0-rank-1")
             os.kill(before["pid"], signal.SIGKILL)
             died = up.next_event()
-            self.assertEqual((died["process"], died["restarting"]), ("decode-0", True))
+            self.assertEqual((died["process"], died["restarting"]), ("decode-0-rank-0", True))
             self.assertIn("signal 9", died["how"])
             up.ready = up.next_event()
-            self.assertEqual(up.process("decode-0")["grpc"], before["grpc"])
-            self.assertNotEqual(up.process("decode-0")["pid"], before["pid"])
-            self.assertNotEqual(up.process("decode-1")["pid"], other_rank["pid"])
+            self.assertEqual(up.process("decode-0-rank-0")["grpc"], before["grpc"])
+            self.assertNotEqual(up.process("decode-0-rank-0")["pid"], before["pid"])
+            self.assertNotEqual(up.process("decode-0-rank-1")["pid"], other_rank["pid"])
             url = f"--url={up.ready['url']}"
             deadline = time.monotonic() + PATIENCE_S
             while subprocess.run([BATON, "chat", url, "--max-tokens=2"], input="again\n", text=True,
@@ -180,10 +183,10 @@ class BatonCommand(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline, "the router does not find it again")
                 time.sleep(0.1)
 
-            os.kill(up.process("prefill-0")["pid"], signal.SIGKILL)
+            os.kill(up.process("prefill-0-rank-0")["pid"], signal.SIGKILL)
             self.assertFalse(up.next_event()["restarting"])
             self.assertEqual(up.popen.wait(PATIENCE_S), 1)
-            self.assertIn("prefill-0 ended, signal 9", up.popen.stderr.read())
+            self.assertIn("prefill-0-rank-0 ended, signal 9", up.popen.stderr.read())
             self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
 
     def test_the_others_go_on_until_a_role_has_nobody_left(self):
@@ -202,11 +205,25 @@ class BatonCommand(unittest.TestCase):
     def test_a_port_in_use_is_told_before_anything_is_loaded(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             flag = f"--grpc-listen=127.0.0.1:{taken.getsockname()[1]}"
-            shown = subprocess.run([BATON, "up", "--model-dir=/nonexistent", *ANY_PORT,
-                                    f"--router-flag={flag}"],
-                                   capture_output=True, text=True, timeout=PATIENCE_S)
+            with tempfile.TemporaryDirectory() as folder:
+                shown = subprocess.run([BATON, "up", "--model-dir=/nonexistent", *ANY_PORT,
+                                        f"--router-flag={flag}"],
+                                       capture_output=True, text=True, timeout=PATIENCE_S,
+                                       env=os.environ | {"TMPDIR": folder})
+                self.assertEqual(os.listdir(folder), [], "no folder of logs without any")
         self.assertEqual(shown.returncode, 1)
         self.assertIn(f"cannot listen on {flag}: Address already in use", shown.stderr)
+
+    def test_a_flag_that_no_program_knows_is_found_in_the_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("model_dir: models/needle-17m\nprefill:\n  chunk_tokenz: 5\n")
+            file.flush()
+            with tempfile.TemporaryDirectory() as logs:
+                shown = subprocess.run([BATON, "up", f"--config={file.name}", f"--log-dir={logs}",
+                                        *ANY_PORT], capture_output=True, text=True, cwd=ROOT,
+                                       timeout=PATIENCE_S)
+            self.assertIn("unknown flag --chunk-tokenz, did you mean --chunk-tokens?", shown.stderr)
+            self.assertIn(f"--chunk-tokenz is from {file.name}:3", shown.stderr)
 
     def test_nothing_outlives_a_command_that_is_killed(self):
         up = Up("--model-dir=models/needle-17m", *ANY_PORT)
@@ -222,6 +239,8 @@ class BatonCommand(unittest.TestCase):
                                capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(shown.returncode, 1)
         self.assertIn("/nonexistent/config.json", shown.stderr)
+        [logs] = re.findall(r"^all logs are in (.*)$", shown.stderr, re.M)
+        shutil.rmtree(logs)
         baton("up", code=2)
         baton("up", "--config=/nonexistent", code=1)
 
