@@ -1,3 +1,4 @@
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/api_key.h"
 #include "cli/command.h"
@@ -41,6 +43,28 @@ absl::Status WriteOut(const std::string& path, const std::string& content) {
   return absl::OkStatus();
 }
 
+// How far it is: a bar at a terminal, elsewhere a line for each answer.
+class Progress {
+ public:
+  explicit Progress(int64_t total) : total_(total), bar_("needles", "needles", total) {}
+
+  void Starting() { bar_.Update(done_); }
+  void Answered(const std::string& subject, const CellResult& result) {
+    bar_.Update(++done_);
+    if (IsTerminal(kStderr)) return;
+    std::cerr << absl::StrFormat("%d of %d: %s, %d tokens, depth %g %%, %s after %s\n", done_,
+                                 total_, subject, result.cell.tokens, result.cell.depth,
+                                 result.found ? "found" : "MISSED",
+                                 HumanDuration(std::chrono::duration<double>(result.seconds)));
+  }
+  void Clear() { bar_.Clear(); }
+
+ private:
+  const int64_t total_;
+  int64_t done_ = 0;
+  ProgressBar bar_;
+};
+
 // One run of the command.
 class Needles {
  public:
@@ -65,15 +89,15 @@ class Needles {
     const TextMeter meter(tokenizer);
     const Lineup lineup(options_.lineup, cells->back().tokens, tokenizer, logs);
     const std::vector<SubjectSpec> specs = lineup.Specs();
-    ProgressBar progress("needles", "needles", std::ssize(specs) * std::ssize(*cells));
-    int64_t done = 0;
-    const RunnerOptions runner{.meter = &meter,
-                               .tokenizer = tokenizer,
-                               .on_cell = [&] { progress.Update(++done); },
-                               .cancelled = Interrupts::Pending};
+    Progress progress(std::ssize(specs) * std::ssize(*cells));
+    const RunnerOptions runner{
+        .meter = &meter,
+        .tokenizer = tokenizer,
+        .on_cell = [&](const auto& subject, const auto& cell) { progress.Answered(subject, cell); },
+        .cancelled = Interrupts::Pending};
     absl::Status asked;
     for (const SubjectSpec& spec : specs) {
-      progress.Update(done);
+      progress.Starting();
       SubjectResult result;
       asked = RunSubject(spec, *cells, runner, result);
       if (!result.cells.empty()) results_.push_back(std::move(result));
@@ -161,7 +185,7 @@ class Needles {
       missed += static_cast<int>(result.cells.size()) - result.found();
     }
     if (missed == 0) return absl::OkStatus();
-    return absl::NotFoundError(absl::StrCat(missed, " of ", asked, " needles were missed"));
+    return absl::NotFoundError(absl::StrCat("missed ", missed, " of ", Counted(asked, "needle")));
   }
 
   const NeedleOptions& options_;

@@ -79,7 +79,7 @@ absl::Status RunSubject(const SubjectSpec& spec, const std::vector<Cell>& cells,
                                                              " tokens: ", item.status().message()));
     }
     result.cells.push_back(*std::move(item));
-    if (options.on_cell) options.on_cell();
+    if (options.on_cell) options.on_cell(spec.name, result.cells.back());
   }
   return subject->Stop();
 }

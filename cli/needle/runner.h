@@ -24,7 +24,8 @@ struct SubjectSpec {
 struct RunnerOptions {
   const TextMeter* meter = nullptr;
   const router::Tokenizer* tokenizer = nullptr;  // null: no explanations
-  std::function<void()> on_cell;                 // after each, for a progress bar
+  // After each, of the subject of that name.
+  std::function<void(const std::string& subject, const CellResult& cell)> on_cell;
   std::function<bool()> cancelled;
 };
 

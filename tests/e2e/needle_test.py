@@ -47,12 +47,14 @@ class NeedleTest(unittest.TestCase):
         [subject] = json.loads(run.stdout)["subjects"]
         self.assertEqual({cell["position"] % 4 for cell in subject["cells"]}, {0, 1, 2, 3})
         self.assertEqual(len(subject["cells"]), 16)
+        self.assertEqual(len(run.stderr.splitlines()), 16, "one for each answer")
 
     def test_a_fault_of_the_index_is_an_exit_code_and_a_verdict(self):
         mutant = BINARIES / "recall_mutant_key_not_rotated"
         run = needle("--colocated", "--lengths=4509", "--depths=5", "--explain", "--json=-", f"--engine=fault={mutant}")
         self.assertEqual(run.returncode, 1, run.stderr)
-        self.assertIn("needles were missed", run.stderr)
+        self.assertIn("missed 1 of 2 needles", run.stderr)
+        self.assertIn("2 of 2: fault, 4509 tokens, depth 5 %, MISSED after", run.stderr)
         whole, fault = json.loads(run.stdout)["subjects"]
         self.assertEqual((whole["found"], fault["found"]), (1, 0))
         self.assertEqual(fault["cells"][0]["explanation"]["verdict"], "not selected (FP32 selects otherwise)")

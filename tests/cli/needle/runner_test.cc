@@ -38,8 +38,15 @@ TEST(RunnerTest, WhatWasAnsweredBeforeAFailureIsKept) {
   const TextMeter meter(nullptr);
   const std::vector<Cell> cells(5, Cell{.tokens = 400, .depth = 50});
   int asked = 0;
-  const RunnerOptions options{
-      .meter = &meter, .tokenizer = nullptr, .on_cell = [&] { ++asked; }, .cancelled = nullptr};
+  const RunnerOptions options{.meter = &meter,
+                              .tokenizer = nullptr,
+                              .on_cell =
+                                  [&](const std::string& subject, const CellResult& cell) {
+                                    EXPECT_EQ(subject, "broken");
+                                    EXPECT_EQ(cell.cell.tokens, 400);
+                                    ++asked;
+                                  },
+                              .cancelled = nullptr};
   SubjectResult result;
   EXPECT_THAT(RunSubject(Breaking(3), cells, options, result),
               StatusIs(absl::StatusCode::kUnavailable,
