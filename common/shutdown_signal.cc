@@ -1,6 +1,7 @@
 #include "common/shutdown_signal.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 #include <pthread.h>
@@ -32,6 +33,7 @@ int ShutdownSignal::Wait() {
   const sigset_t set = ShutdownSignals();
   int signal = 0;
   BATON_CHECK(sigwait(&set, &signal) == 0);
+  for (const int ending : {SIGTERM, SIGINT}) std::signal(ending, SIG_DFL);
   BATON_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
   return signal;
 }
@@ -45,8 +47,11 @@ EndAtShutdownSignal::EndAtShutdownSignal(const ShutdownSignal& /*blocked*/,
           signal = sigtimedwait(&set, nullptr, &kPatience);
         if (signal < 0) return;
         before(signal);
+        std::signal(signal, SIG_DFL);
         BATON_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
-        raise(signal);  // whose action is the default one
+        raise(signal);
+        std::_Exit(128 +
+                   signal);  // the first process of a container is spared by the default action
       }) {}
 
 }  // namespace baton

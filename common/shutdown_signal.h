@@ -12,12 +12,13 @@ class ShutdownSignal {
  public:
   ShutdownSignal();
   // Returns the signal's number. After the first, the default action is restored, so that a second
-  // signal ends a process that drains for too long.
+  // signal ends a process that drains for too long (but not the first process of a container, which
+  // the kernel spares).
   int Wait();
 };
 
-// While it exists, a signal ends the process as if nobody waited for it: for a start that takes
-// minutes and that others see as a death at any moment. `before` is told the signal's number.
+// While it exists, a signal ends the process: for a start that takes minutes and that others see as
+// a death at any moment. `before` is told the signal's number.
 class EndAtShutdownSignal {
  public:
   EndAtShutdownSignal(const ShutdownSignal& blocked, std::function<void(int)> before);

@@ -9,7 +9,14 @@ namespace baton::worker {
 absl::Status CheckAdvertised(const WorkerConfig& config) {
   const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
   BATON_RETURN_IF_ERROR(listen.status()) << "listen";
-  if (!config.advertise.empty() || !IsAnyAddress(listen->host)) return absl::OkStatus();
+  if (!config.advertise.empty()) {
+    const absl::StatusOr<HostPort> advertised = ParseHostPort(config.advertise);
+    BATON_RETURN_IF_ERROR(advertised.status()) << "advertise";
+    if (!IsAnyAddress(advertised->host) && advertised->port != 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("advertise is ", config.advertise, ", which nobody can connect to"));
+  }
+  if (!IsAnyAddress(listen->host)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("listen is ", config.listen,
                    ", which other processes cannot connect to: set advertise to host:port"));

@@ -37,7 +37,8 @@ struct Loaded {
 };
 
 // What makes a worker a prefill or a decode worker: its services, its scheduler and its end of a
-// hand-off. Called in this order: Open, Begin, the rest from any thread, Stop.
+// hand-off. Called in this order: Open, Begin, Stop; the rest from any thread since Begin, also a
+// while after Stop.
 class Role {
  public:
   struct Services {
@@ -49,7 +50,7 @@ class Role {
   virtual v1::WorkerRole kind() const = 0;
 
   // Makes the transports, and the services, which are called from soon afterwards until the role is
-  // gone: with StillLoading as the answer before Begin.
+  // gone: with StillLoading as the answer before Begin, but for the transports' own.
   virtual absl::StatusOr<Services> Open(const Surroundings& surroundings) = 0;
   // The model is there: serves from now on.
   virtual void Begin(const Loaded& loaded) = 0;

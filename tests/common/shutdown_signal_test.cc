@@ -36,6 +36,16 @@ TEST(ShutdownSignalDeathTest, ASignalEndsAProcessThatIsStillStarting) {
   EXPECT_EXIT(StartForever(), ::testing::KilledBySignal(SIGTERM), "got 15");
 }
 
+// Inherited, as by a background job of a script.
+void StartForeverIgnoring() {
+  std::signal(SIGTERM, SIG_IGN);
+  StartForever();
+}
+
+TEST(ShutdownSignalDeathTest, ASignalThatWasIgnoredEndsItToo) {
+  EXPECT_EXIT(StartForeverIgnoring(), ::testing::KilledBySignal(SIGTERM), "got 15");
+}
+
 void StartThenWait() {
   ShutdownSignal shutdown;
   {

@@ -119,6 +119,11 @@ TEST(WorkerTest, AnAddressThatOthersCannotReachIsNotAdvertised) {
   config.listen = "0.0.0.0:0";
   EXPECT_THAT(Start(config),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("set advertise")));
+  for (const char* unreachable : {"0.0.0.0:7002", "[::]:7002", "worker.example:0"}) {
+    config.advertise = unreachable;
+    EXPECT_THAT(Start(config),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nobody can connect to")));
+  }
   config.engine.model_dir = Config().engine.model_dir;
   config.advertise = "worker.example:7002";
   const auto worker = Start(config);
