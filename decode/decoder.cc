@@ -267,13 +267,14 @@ void Decoder::OnStep(std::vector<engine::StepOutput> outputs) {
 
 void Decoder::Deliver(Request& request, engine::StepOutput output) {
   const engine::Finish finish = output.finish;
+  const bool tell_served = request.completion_tokens == 0 || finish != engine::Finish::kNo;
   request.completion_tokens += static_cast<uint32_t>(output.new_tokens.size());
   request.stream->Send({.tokens = std::move(output.new_tokens),
                         .logprobs = std::move(output.logprobs),
                         .completion_tokens = request.completion_tokens,
                         .cached_tokens = request.cached_tokens,
                         .finish = finish,
-                        .served = finish == engine::Finish::kNo ? nullptr : &request.served});
+                        .served = tell_served ? &request.served : nullptr});
   if (finish != engine::Finish::kNo) Apply(request, request.state.OnEnd(absl::OkStatus()));
 }
 

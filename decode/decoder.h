@@ -50,7 +50,9 @@ class TokenStream {
     uint32_t completion_tokens = 0;       // in all, these included
     uint32_t cached_tokens = 0;           // of the prompt: found in a prefix cache, not computed
     engine::Finish finish = engine::Finish::kNo;
-    const ServedFigures* served = nullptr;  // with the last tokens only
+    // With the first tokens, for answers that are cut short, and with the last: waiting once more,
+    // after a preemption, counts too.
+    const ServedFigures* served = nullptr;
   };
   virtual void Send(const Delta& delta) = 0;
   // Last. An error names the leg and, where another worker is at fault, that worker.

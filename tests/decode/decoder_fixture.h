@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,6 +139,7 @@ class FakeStream final : public TokenStream {
     MutexLock lock(mutex_);
     tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
     logprobs_.insert(logprobs_.end(), delta.logprobs.begin(), delta.logprobs.end());
+    if (delta.served != nullptr) served_.emplace(delta.completion_tokens, *delta.served);
     changed_.NotifyAll();
   }
   void End(absl::Status status, Leg leg, const Peer& peer) override {
@@ -174,6 +176,11 @@ class FakeStream final : public TokenStream {
     MutexLock lock(mutex_);
     return logprobs_;
   }
+  // By the number of tokens that had been told of then.
+  std::map<uint32_t, ServedFigures> served() const {
+    MutexLock lock(mutex_);
+    return served_;
+  }
   Leg leg() const {
     MutexLock lock(mutex_);
     return leg_;
@@ -188,6 +195,7 @@ class FakeStream final : public TokenStream {
   CondVar changed_;
   std::vector<int32_t> tokens_ ABSL_GUARDED_BY(mutex_);
   std::vector<TokenLogprobs> logprobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, ServedFigures> served_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   int end_number_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@ namespace {
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::HasSubstr;
+using ::testing::Key;
 
 using DecoderTest = DecoderFixture;
 
@@ -20,6 +21,21 @@ TEST_F(DecoderTest, RunsOnceEveryByteAndTheFirstTokenAreThere) {
   EXPECT_TRUE(call->received);
   ASSERT_EQ(stream_->tokens().size(), 3u);
   EXPECT_EQ(stream_->tokens().front(), 42);
+}
+
+// An answer may be cut short after any token.
+TEST_F(DecoderTest, TheFirstTokenSaysHowTheRequestWasServedAndSoDoesTheLast) {
+  const auto call = Land();
+  call->events.on_finished({.first_token = 42, .computed = std::chrono::milliseconds(5)});
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  const std::map<uint32_t, ServedFigures> served = stream_->served();
+  ASSERT_THAT(served, ::testing::UnorderedElementsAre(Key(1), Key(3)));
+  for (const auto& [tokens, figures] : served) {
+    EXPECT_EQ(figures.prefill.address, "p:1");
+    EXPECT_GT(figures.handoff_bytes, 0);
+    EXPECT_EQ(figures.prefill_time, std::chrono::milliseconds(5));
+  }
 }
 
 TEST_F(DecoderTest, ADeadStreamIsSuccessOnceEverythingIsThere) {

@@ -66,6 +66,20 @@ class OpenAiPackage(unittest.TestCase):
         self.assertEqual(completion.choices[0].finish_reason, "length")
         self.assertEqual(completion.usage.completion_tokens, 5)
 
+    def test_a_stop_string_ends_the_text_and_nothing_else(self):
+        def repeat(prompt, **options):
+            return self.client.completions.create(model=MODEL.name, prompt=prompt, temperature=0,
+                                                  logit_bias={"77": 100}, **options)
+        word = repeat("The sky is", max_tokens=1).choices[0].text
+        completion = repeat("No other test has this prompt", max_tokens=9, stop=word * 3)
+        self.assertEqual(completion.choices[0].text, "")
+        self.assertEqual(completion.choices[0].finish_reason, "stop")
+        self.assertEqual(completion.usage.completion_tokens, 3)
+        served = completion.model_extra["baton"]
+        self.assertGreater(served["handoff_bytes"], 0)
+        self.assertIsNotNone(served["prefill_worker"])
+        self.assertGreater(served["prefill_ms"], 0)
+
     def test_same_seed_same_text(self):
         texts = [self.client.completions.create(
             model=MODEL.name, prompt="The", max_tokens=20, temperature=1, seed=5).choices[0].text

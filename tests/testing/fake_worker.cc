@@ -58,11 +58,13 @@ std::vector<v1::DecodeGenerateResponse> Answer(const v1::DecodeGenerateRequest& 
   }
   if (messages.empty()) messages.emplace_back();
   messages.back().set_finish_reason(reason);
-  v1::ServedBy* served = messages.back().mutable_served_by();
+  v1::ServedBy served;
   if (request.prefill_workers_size() > 0) {
-    *served->mutable_prefill() = request.prefill_workers(0);
-    served->set_handoff_bytes(1000);
+    *served.mutable_prefill() = request.prefill_workers(0);
+    served.set_handoff_bytes(1000);
   }
+  *messages.front().mutable_served_by() = served;
+  *messages.back().mutable_served_by() = served;
   return messages;
 }
 

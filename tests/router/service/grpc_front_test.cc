@@ -114,6 +114,7 @@ TEST_F(GrpcFrontTest, StopsAtAStopString) {
   const Result result = Generate(request);
   EXPECT_EQ(result.text, "red green");
   EXPECT_EQ(result.last.matched_stop(), " blue");
+  EXPECT_EQ(result.last.served_by().handoff_bytes(), 1000u);
 }
 
 TEST_F(GrpcFrontTest, ErrorsAreStatusesThatNameTheField) {

@@ -67,6 +67,20 @@ TEST_F(HttpFrontTest, StreamsAChatByteForByte) {
   EXPECT_EQ(client.Read().status, 200);  // the connection is kept
 }
 
+TEST_F(HttpFrontTest, AnAnswerThatEndsAtAStopStringSaysHowItWasServed) {
+  AnswerAlways("The grass is green.");
+  StartReady();
+  for (const bool stream : {false, true}) {
+    Json request = Chat("What?", stream);
+    request["stop"] = " is";
+    const HttpClient::Response response = Post(kChatPath, request);
+    const Json last = stream ? Chunks(response.body).back() : Json::parse(response.body);
+    EXPECT_EQ(last.at("choices").at(0).at("finish_reason"), "stop");
+    EXPECT_EQ(last.at("baton").at("handoff_bytes"), 1000);
+    EXPECT_FALSE(last.at("baton").at("prefill_worker").is_null());
+  }
+}
+
 TEST_F(HttpFrontTest, CompletesTextAndTokenIds) {
   StartReady();
   const HttpClient::Response text =
