@@ -166,12 +166,12 @@ void Generation::PushTokens(DecodeMessage message) {
         static_cast<uint32_t>(std::min<size_t>(ids.size() - i - 1, end_.usage.completion_tokens));
     break;
   }
-  pending_.usage = end_.usage;
   if (spec_.stream && pending_.HasText()) EmitPending();
 }
 
 void Generation::EmitPending() {
   tracker_.Commit();
+  pending_.usage = end_.usage;
   sink_->OnDelta(std::exchange(pending_, {}));
 }
 

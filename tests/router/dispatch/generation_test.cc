@@ -366,18 +366,33 @@ TEST_F(GenerationTest, AStopStringTellsTheWorkerThatItIsDoneAndCountsOnlyWhatIsS
   GenerationRequest request = Request(true);
   request.stop = {"."};
   Start(request);
-  Call(0).Say({Token("The"), Token("."), Token("The"), Token("The")}, 4);
+  Call(0).Say({Token("The"), Token("."), Token("The"), Token("The")}, 4, FinishReason::kNone,
+              HandoffFigures{.prefill_address = "p0", .bytes = 1000});
   EXPECT_TRUE(Call(0).finished);
   EXPECT_FALSE(Call(0).cancelled);
   EXPECT_EQ(sink_->ends, 1);
   EXPECT_EQ(sink_->end.finish_reason, FinishReason::kStop);
   EXPECT_EQ(sink_->end.matched_stop, ".");
   EXPECT_EQ(sink_->end.usage.completion_tokens, 2u);
+  EXPECT_EQ(sink_->end.handoff.prefill_address, "p0");
+  EXPECT_EQ(sink_->end.handoff.bytes, 1000u);
   ASSERT_THAT(sink_->deltas, SizeIs(1));
   EXPECT_EQ(sink_->deltas[0].text, "The");
   Call(0).Say({Token("The")}, 5);
   Call(0).End(absl::OkStatus());
   EXPECT_EQ(sink_->ends, 1);
+}
+
+// It might have begun the stop string, and comes after the last token.
+TEST_F(GenerationTest, TextThatWasHeldBackCountsAllTokensToo) {
+  GenerationRequest request = Request(true);
+  request.stop = {".x"};
+  Start(request);
+  Call(0).Say({Token("The"), Token(".")}, 2, FinishReason::kLength);
+  Call(0).End(absl::OkStatus());
+  ASSERT_THAT(sink_->deltas, SizeIs(2));
+  EXPECT_EQ(sink_->deltas[1].text, ".");
+  EXPECT_EQ(sink_->deltas[1].usage, (Usage{.prompt_tokens = 3, .completion_tokens = 2}));
 }
 
 TEST_F(GenerationTest, CancellingEndsTheCallAndTheRequestOnce) {
