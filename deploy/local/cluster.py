@@ -105,6 +105,7 @@ class Cluster:
         self.binaries, self.model = binaries, model
         self.worker_flags, self.router_flags = worker_flags or [], router_flags or []
         self.log_dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-"))
+        self._started: list[Process] = []  # also those that are in no list below yet, or any more
         self.prefill: list[Process] = []
         self.decode: list[Process] = []
         self.router: Process | None = None
@@ -117,8 +118,8 @@ class Cluster:
             self.decode = [p for i in range(decode) for p in self.start_group("decode", i)]
             self.router = self._start_router()
             self.wait_ready()
-        except BaseException:
-            self.kill()
+        except BaseException as error:
+            self._give_up(error)
             raise
         return self
 
@@ -127,8 +128,16 @@ class Cluster:
             self.stop()
             shutil.rmtree(self.log_dir, ignore_errors=True)
         else:
+            self._give_up(exc)
+
+    def _give_up(self, error: BaseException) -> None:
+        """No process is left; logs are, if they may say what failed."""
+        self.kill()
+        written = any(log.stat().st_size for log in self.log_dir.iterdir())
+        if written and not isinstance(error, KeyboardInterrupt):
             print(f"the processes' logs are in {self.log_dir}", file=sys.stderr)
-            self.kill()
+        else:
+            shutil.rmtree(self.log_dir, ignore_errors=True)
 
     def start_group(self, role: str, index: int) -> list[Process]:
         """The ranks of a worker. None serves before all have loaded."""
@@ -136,12 +145,12 @@ class Cluster:
             return [self.start_worker(role, index)]
         shared = [f"--expert-parallel-size={self._ranks}",
                   f"--expert-parallel-address={free_address()}"]
-        return [self._start(role, self._ranks * index + rank, "127.0.0.1:0",
+        return [self._start(role, f"{role}-{index}-rank-{rank}", "127.0.0.1:0",
                             [*shared, f"--expert-parallel-rank={rank}"])
                 for rank in range(self._ranks)]
 
     def start_worker(self, role: str, index: int, listen: str = "127.0.0.1:0") -> Process:
-        worker = self._start(role, index, listen, [])
+        worker = self._start(role, f"{role}-{index}", listen, [])
         _ = worker.addresses  # it is up, or says why not
         return worker
 
@@ -150,13 +159,17 @@ class Cluster:
         address = process.addresses["grpc"]
         process.kill()
         flags = [flag for flag in process.command[1:] if not flag.startswith("--listen=")]
-        return Process(pathlib.Path(process.command[0]), process.name,
-                       [*flags, f"--listen={address}"], self.log_dir)
+        return self._launch(pathlib.Path(process.command[0]), process.name,
+                            [*flags, f"--listen={address}"])
 
-    def _start(self, role: str, index: int, listen: str, flags: list[str]) -> Process:
+    def _launch(self, binary: pathlib.Path, name: str, flags: list[str]) -> Process:
+        self._started.append(Process(binary, name, flags, self.log_dir))
+        return self._started[-1]
+
+    def _start(self, role: str, name: str, listen: str, flags: list[str]) -> Process:
         flags = [f"--listen={listen}", "--metrics-listen=127.0.0.1:0",
                  f"--model-dir={self.model}", *self.worker_flags, *flags]
-        return Process(self.binaries / f"baton-{role}", f"{role}-{index}", flags, self.log_dir)
+        return self._launch(self.binaries / f"baton-{role}", name, flags)
 
     def _start_router(self) -> Process:
         flags = ["--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0",
@@ -164,7 +177,7 @@ class Cluster:
                  "--prefill-workers=" + ",".join(p.addresses["grpc"] for p in self.prefill),
                  "--decode-workers=" + ",".join(p.addresses["grpc"] for p in self.decode),
                  *self.router_flags]
-        return Process(self.binaries / "baton-router", "router", flags, self.log_dir)
+        return self._launch(self.binaries / "baton-router", "router", flags)
 
     @property
     def processes(self) -> list[Process]:
@@ -199,6 +212,6 @@ class Cluster:
             raise ClusterError(f"exit codes after SIGTERM: {json.dumps(failed)}")
 
     def kill(self) -> None:
-        for process in self.processes:
+        for process in self._started:
             if process.alive():
                 process.kill()

@@ -84,10 +84,6 @@ def run(cluster: Cluster, model: str, tokens: int) -> bool:
         context = f"{text.text}\n\n" if turn == 0 else ""
         conversation.append({"role": "user", "content": context + needle.question})
         right &= ask(cluster, model, conversation, needle)
-
-    print("\nMetrics were at (the cluster stops now):")
-    for process in cluster.processes:
-        print(f"  {process.name:10} http://{process.addresses['metrics']}/metrics")
     return right
 
 
@@ -106,6 +102,9 @@ def main() -> int:
     except ClusterError as error:
         print(styled(f"FAILED: {error}", "31"), file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(styled("\nInterrupted; no process of the cluster is left.", "31"), file=sys.stderr)
+        return 130  # as a shell has it of programs that SIGINT ends
     print(styled("\nAll answers right; every process drained and exited with 0." if right
                  else "\nFAILED: an answer was wrong.", "32" if right else "31"))
     print(f"By hand: {arguments.binaries}/baton up --model-dir={arguments.model}, then baton chat")
