@@ -51,7 +51,8 @@ absl::Status RunProgram(const Program<Config, Server>& program, int argc, const 
   std::fflush(stdout);
 
   spdlog::info("signal {}: draining", shutdown.Wait());
-  program.drain(*server, config.drain_timeout);
+  program.drain(*server, config.drain_timeout);  // warns of what it cancels
+  spdlog::info("drained: ends");
   return absl::OkStatus();
 }
 

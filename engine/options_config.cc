@@ -51,8 +51,11 @@ void BindOptions(OptionsConfig& config, ConfigParser& parser) {
       .Add("num-layers", &config.num_layers,
            "with dummy weights: the first so many layers and the MTP block; 0: all")
       .Range(0, 1024);
-  ConfigOption& device = parser.Add("device", &config.device, "what computes");
-  if (BackendNames().size() > 1) {
+  const bool has_cuda = BackendNames().size() > 1;
+  ConfigOption& device =
+      parser.Add("device", &config.device,
+                 has_cuda ? "what computes" : "what computes: cpu; cuda in builds with CUDA");
+  if (has_cuda) {
     device.OneOf(BackendNames());
   } else {
     device.Format("cpu: this build has no CUDA",

@@ -151,6 +151,7 @@ void Worker::Impl::Serve(const engine::ModelIdentity& identity) {
   info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
   info.set_metrics_address(MetricsAddress());
   info.set_request_protocol(rpc::kRequestProtocol);
+  *info.mutable_semantics() = kvtransfer::ManifestToProto(manifest).semantics();
   MutexLock lock(ready_mutex);
   control.Begin(info, manifest);
   server->SetServing(true);
@@ -218,7 +219,10 @@ void Worker::Stop() { impl_->Stop(); }
 
 void DrainAndStop(Worker& worker, Clock::Duration timeout) {
   const auto since = std::chrono::steady_clock::now();
-  if (!worker.Drain(timeout)) spdlog::warn("not drained in time: cancelling");
+  if (!worker.Drain(timeout)) {
+    spdlog::warn("not drained in time: what runs is cancelled, requests: {}",
+                 worker.load().running);
+  }
   // Routers ask every half second: requests that meet a worker before they know must find it
   // draining, not gone, which looks like a crash.
   constexpr std::chrono::seconds kNoticed{1};

@@ -188,6 +188,9 @@ class BatonCommand(unittest.TestCase):
             self.assertEqual(up.popen.wait(PATIENCE_S), 1)
             self.assertIn("prefill-0-rank-0 ended, signal 9", up.popen.stderr.read())
             self.assertFalse([p for p in up.ready["processes"] if alive(p["pid"])])
+            for survivor in "router", "decode-0-rank-1":
+                log = pathlib.Path(logs, f"{survivor}.log").read_text()
+                self.assertTrue(log.endswith("drained: ends\n"), log)
 
     def test_the_others_go_on_until_a_role_has_nobody_left(self):
         up = Up("--model-dir=models/needle-17m", "--decode=2", *ANY_PORT)
