@@ -202,6 +202,7 @@ absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
   AddWorkers(options_, "prefill", options_.prefill, options_.prefill_flags, specs);
   AddWorkers(options_, "decode", options_.decode, options_.decode_flags, specs);
   for (ProcessSpec& spec : specs) {
+    if (cancelled && cancelled()) return absl::CancelledError("interrupted");
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Process> worker, Process::Start(std::move(spec)));
     processes_.push_back(std::move(worker));
   }

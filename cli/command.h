@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 
 namespace baton::cli {
@@ -42,7 +44,14 @@ CLI::Option* AddList(CLI::App* command, const std::string& name, std::vector<Val
 // Limits, inclusive; an error names them, --help is left to the help text.
 template <typename Value>
 CLI::Validator InRange(Value low, Value high) {
-  return CLI::Range(low, high).description("");
+  const CLI::Validator number(
+      [](std::string& text) {
+        double value = 0;
+        const bool nan = absl::SimpleAtod(text, &value) && std::isnan(value);
+        return nan ? "NaN is not a number" : std::string();  // and passes for any range
+      },
+      "");
+  return (number & CLI::Range(low, high)).description("");
 }
 
 // Each adds itself below `app`.

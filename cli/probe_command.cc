@@ -21,14 +21,18 @@ struct ProbeOptions {
 
 absl::Status Run(const ProbeOptions& options) {
   if (const absl::Status status = ParseHostPort(options.address).status(); !status.ok()) {
-    return UsageError(absl::StrCat("WORKER: ", status.message()));
+    return UsageError(absl::StrCat("worker: ", status.message()));
   }
   BATON_ASSIGN_OR_RETURN(const rpc::Credentials credentials, rpc::LoadCredentials(options.tls));
   const rpc::WorkerControlClient worker(options.address, credentials);
   const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(options.timeout_s));
-  BATON_ASSIGN_OR_RETURN(const v1::GetInfoResponse info, worker.GetInfo(timeout));
-  if (!info.ready()) {
+  const absl::StatusOr<v1::GetInfoResponse> info = worker.GetInfo(timeout);
+  if (absl::IsUnimplemented(info.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(options.address, " answers, as no worker"));
+  }
+  BATON_RETURN_IF_ERROR(info.status());
+  if (!info->ready()) {
     return absl::UnavailableError(absl::StrCat(options.address, " is not ready: it drains"));
   }
   std::cout << options.address << " is ready" << std::endl;

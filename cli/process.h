@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -49,7 +50,10 @@ class Process {
   bool Running();
   // After it has ended: "exit code 1", "signal 9 (Killed)".
   std::string HowItEnded() const;
-  bool ended_well() const { return wait_status_ == 0; }
+  // With exit code 0, or by the SIGTERM of Drain before it had started, when nothing was to drain.
+  bool ended_well() const {
+    return wait_status_ == 0 || (wait_status_ == SIGTERM && draining_ && addresses_.empty());
+  }
 
   void Drain();  // SIGTERM, once: a second one would end it where it stands
   // False when it still runs after `timeout`, or when `enough` says to wait no longer.

@@ -41,6 +41,21 @@ TEST(ProcessTest, TellsWhereItListensAndHowItEnded) {
   EXPECT_EQ(process->HowItEnded(), "exit code 3");
 }
 
+TEST(ProcessTest, AnEndByTheSignalToDrainIsWellWhereNothingHadStarted) {
+  for (const bool started : {false, true}) {
+    BATON_ASSERT_OK_AND_ASSIGN(
+        const std::unique_ptr<Process> process,
+        Process::Start(
+            Shell(started ? "echo listening grpc=a:1; exec sleep 60" : "exec sleep 60")));
+    if (started) {
+      EXPECT_THAT(process->AwaitAddresses(std::chrono::seconds(10), nullptr), IsOk());
+    }
+    process->Drain();
+    EXPECT_TRUE(process->WaitFor(std::chrono::seconds(10)));
+    EXPECT_EQ(process->ended_well(), !started);
+  }
+}
+
 TEST(ProcessTest, AProgramThatIsNotThereIsNamed) {
   ProcessSpec spec = Shell("");
   spec.binary = "/nonexistent/baton-shell";
