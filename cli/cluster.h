@@ -13,6 +13,9 @@
 
 namespace baton::cli {
 
+// Of one role on one machine.
+inline constexpr int kMaxWorkers = 64;
+
 struct ClusterOptions {
   std::filesystem::path binaries = {};  // empty: where this program is
   std::string model_dir = {};

@@ -15,8 +15,6 @@
 namespace baton::cli {
 namespace {
 
-constexpr int kMaxWorkers = 1024;
-
 // Whether the flag stands in the text by itself, not as the beginning of a longer one.
 bool Names(absl::string_view text, absl::string_view flag) {
   for (size_t at = text.find(flag); at != text.npos; at = text.find(flag, at + 1)) {

@@ -287,9 +287,9 @@ Command AddUp(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--model-dir", options->model_dir, "directory of the checkpoint");
   command->add_option("--prefill", options->prefill, "prefill workers [default 1]")
-      ->check(InRange(0, 64));
+      ->check(InRange(0, kMaxWorkers));
   command->add_option("--decode", options->decode, "decode workers [default 1]")
-      ->check(InRange(1, 64));
+      ->check(InRange(1, kMaxWorkers));
   command
       ->add_option("--ranks", options->ranks,
                    "processes of a worker, which share the model's experts [default 1]")
