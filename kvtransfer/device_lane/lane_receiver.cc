@@ -1,8 +1,12 @@
 #include "kvtransfer/device_lane/lane_receiver.h"
 
+#include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/log_limit.h"
+#include "spdlog/spdlog.h"
 
 namespace baton::kvtransfer {
 
@@ -25,7 +29,7 @@ LaneReceiver::LaneReceiver(const LaneOptions& options, DeviceLinkFactory factory
 LaneReceiver::~LaneReceiver() { Close(); }
 
 void LaneReceiver::OnMessage(const LaneMessage& message) {
-  if (message.generation > generation()) Reset(message.generation);
+  if (message.generation > generation()) Reset(message.generation, "the peer has aborted it");
   if (message.generation < generation()) return;
   std::visit([this](const auto& body) { Handle(body); }, message.body);
 }
@@ -36,7 +40,9 @@ void LaneReceiver::Handle(const LaneReset&) {
 }
 
 void LaneReceiver::Handle(const LaneOffer& offer) {
-  if (offers_.size() == kMaxGroupsInFlight) return Reset(generation() + 1);
+  if (offers_.size() == kMaxGroupsInFlight) {
+    return Reset(generation() + 1, "the peer offers more groups than may be in flight");
+  }
   offers_.push_back(offer);
   GrantWaiting();
 }
@@ -50,7 +56,9 @@ void LaneReceiver::GrantWaiting() {
     offers_.pop_front();
     if (offer.bytes > staging->size()) {
       staging_->Return(*staging);
-      return Reset(generation() + 1);  // the peer breaks the protocol
+      return Reset(generation() + 1,
+                   absl::StrCat("a group of ", offer.bytes,
+                                " bytes is offered, which staging memory cannot hold"));
     }
     if (granted_.empty()) last_progress_ = clock_.Now();
     granted_[next_sequence_] = {*staging, offer.bytes};
@@ -60,7 +68,8 @@ void LaneReceiver::GrantWaiting() {
 
 void LaneReceiver::Handle(const LaneCommit& commit) {
   if (!granted_.contains(commit.sequence) || !order_.Commit(commit.sequence, commit.sequence)) {
-    return Reset(generation() + 1);
+    return Reset(generation() + 1, absl::StrCat("number ", commit.sequence,
+                                                " was committed twice, or without a grant"));
   }
   last_progress_ = clock_.Now();
   IssueReady();
@@ -68,7 +77,10 @@ void LaneReceiver::Handle(const LaneCommit& commit) {
 
 void LaneReceiver::Handle(const LaneDecline& decline) {
   const auto it = granted_.find(decline.sequence);
-  if (it == granted_.end() || !order_.Decline(decline.sequence)) return Reset(generation() + 1);
+  if (it == granted_.end() || !order_.Decline(decline.sequence)) {
+    return Reset(generation() + 1, absl::StrCat("number ", decline.sequence,
+                                                " was declined twice, or without a grant"));
+  }
   last_progress_ = clock_.Now();
   staging_->Return(it->second.staging);
   granted_.erase(it);
@@ -77,7 +89,8 @@ void LaneReceiver::Handle(const LaneDecline& decline) {
 }
 
 void LaneReceiver::Handle(const LaneLink& message) {
-  if (!generation_.OnLink(message)) Reset(generation() + 1);
+  if (generation_.OnLink(message)) return;
+  Reset(generation() + 1, "the peer says too much to a link to come");
 }
 
 void LaneReceiver::IssueReady() {
@@ -93,7 +106,7 @@ void LaneReceiver::IssueReady() {
 void LaneReceiver::HandleDone() {
   if (generation_.link() == nullptr) return;
   const absl::StatusOr<uint64_t> done = generation_.link()->Done();
-  if (!done.ok()) return Reset(generation() + 1);
+  if (!done.ok()) return Reset(generation() + 1, done.status().ToString());
   for (; done_ < *done; ++done_) {
     BATON_CHECK(!issued_.empty()) << "the link has done more than it was given";
     const uint64_t sequence = issued_.front();
@@ -111,13 +124,19 @@ void LaneReceiver::HandleDone() {
 void LaneReceiver::Poll() {
   HandleDone();
   if (!granted_.empty() && clock_.Now() - last_progress_ > options_.patience) {
-    Reset(generation() + 1);
+    Reset(generation() + 1, "a group did not end in time");
   }
   generation_.MakeLink();
   GrantWaiting();
 }
 
-void LaneReceiver::Reset(uint64_t generation) {
+void LaneReceiver::Reset(uint64_t generation, std::string_view why) {
+  // A fault of a device is one of every lane, and a peer can end generations at will.
+  static LogLimit limit(8, std::chrono::seconds(10));
+  if (const auto held_back = limit.Next()) {
+    spdlog::warn("device link {} from a sender has ended: {} ({} more)", generation_.number(), why,
+                 *held_back);
+  }
   Close();
   generation_.Begin(generation);
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -69,7 +70,8 @@ class LaneReceiver {
   void GrantWaiting();
   void IssueReady();
   void HandleDone();
-  void Reset(uint64_t generation);
+  // `why` the present one ends is logged.
+  void Reset(uint64_t generation, std::string_view why);
 
   const LaneOptions options_;
   StagingGroups* const staging_;
