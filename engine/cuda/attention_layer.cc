@@ -143,7 +143,7 @@ void AttentionLayer::StoreEntries(const CompressorWeights& weights, bool is_inde
        .ring = Rings<float>(is_index ? cache_.IndexState(0) : cache_.KvState(0)),
        .weight = weights.norm.As<BFloat16>(),
        .eps = context_.config.rms_norm_eps,
-       .rope = is_csa ? context_.csa_rope_table : context_.hca_rope_table,
+       .rope = is_csa ? context_.csa_rope : context_.hca_rope,
        .numerics = context_.numerics,
        .pool = is_index ? cache_.IndexPool() : cache_.KvPool()},
       lane.stream);

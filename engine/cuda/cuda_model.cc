@@ -188,6 +188,10 @@ void CudaModel::Join(const Step& step) {
 }
 
 PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View& arrays) {
+  const auto entry_rope = [&](int ratio, const DeviceBuffer& table) {
+    return kernels::cuda::EntryRope{
+        .frequencies = compress_rope_, .step = ratio, .table = table.As<float>()};
+  };
   const PassContext context{.config = config(),
                             .numerics = options().numerics,
                             .deterministic = options().deterministic,
@@ -195,8 +199,8 @@ PassContext CudaModel::ContextOf(const PassShape& shape, const PassArrays::View&
                             .shape = shape,
                             .arrays = arrays,
                             .scratch = scratch_,
-                            .csa_rope_table = memory_.csa_rope.As<float>(),
-                            .hca_rope_table = memory_.hca_rope.As<float>(),
+                            .csa_rope = entry_rope(ModelConfig::kCsaRatio, memory_.csa_rope),
+                            .hca_rope = entry_rope(ModelConfig::kHcaRatio, memory_.hca_rope),
                             .stream = stream_.get(),
                             .sides = sides_,
                             .ranks = ranks_.get()};

@@ -8,6 +8,7 @@
 #include "engine/model/config.h"
 #include "engine/model/forward.h"
 #include "kernels/cuda/fp8_rows.h"
+#include "kernels/cuda/rope.h"
 #include "kernels/matrix.h"
 
 // What the parts of the forward pass share: the rows of the pass, options, tables and scratch
@@ -26,8 +27,8 @@ struct PassContext {
   PassShape shape;
   PassArrays::View arrays;
   const Scratch& scratch;
-  const float* csa_rope_table;  // rotations of entries of 4 tokens
-  const float* hca_rope_table;  // of 128
+  kernels::cuda::EntryRope csa_rope;  // of entries of 4 tokens
+  kernels::cuda::EntryRope hca_rope;  // of 128
   CUstream_st* stream;
   std::array<SideLane, kSideLanes>& sides;
   ExpertRanks* ranks;  // null: all experts are here

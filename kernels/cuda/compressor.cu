@@ -7,6 +7,7 @@
 #include "kernels/cuda/compressor.h"
 #include "kernels/cuda/device/close_launch.cuh"
 #include "kernels/cuda/device/entry_format.cuh"
+#include "kernels/cuda/device/index_format.cuh"
 #include "kernels/cuda/device/ring.cuh"
 #include "kernels/cuda/entry_dispatch.h"
 #include "kernels/cuda/window_kv.h"
@@ -33,7 +34,7 @@ struct ClosingEntry {
   int ring_row;      // of the closing row
   const float* ring;
   EntryPlace place;
-  const float* rope;
+  int entry;
 };
 struct ClosingEntries {
   int count;
@@ -52,7 +53,7 @@ __device__ ClosingEntry DescribeEntry(const CompressParams& params, int row) {
           .ring_row = position % params.ring.rows,
           .ring = params.ring.data + batch.slot[sequence] * params.ring.slot_stride,
           .place = LocateEntry(params.pool, PageDivider(params.pool), pages, entry),
-          .rope = params.rope + int64_t{entry} * kRopeDim};
+          .entry = entry};
 }
 
 // c, g and what g still lacks, of four channels of some tokens. All loads come before the first use
@@ -153,7 +154,7 @@ __device__ void FinishPooled(const CompressParams& params, const ClosingEntry* e
   Tile tile;
   tile.Load(used ? pooled.Row(row) : nullptr);
   NormalizeRows(tile, operands, params.eps);
-  tile.Rotate(Tile::LoadRotation(used ? entries[row].rope : params.rope));
+  RotateRows(tile, operands, RotationOf(operands, params.rope, used ? entries[row].entry : 0));
   StoreRows<kFormat, kNumerics>(tile, operands, params.pool,
                                 used ? entries[row].place : EntryPlace{});
 }
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kCsaThreads, kCsaBlocks)
   __shared__ ClosingEntries closing;
   __shared__ PooledRows<kHeadDim> pooled;
   __shared__ EntryOperands<kHeadDim> operands;
-  if (threadIdx.x < 32) operands.Fill(params.weight);
+  if (threadIdx.x < 32) operands.template Fill<kFormat>(params.weight, params.rope.frequencies);
   AwaitPredecessors();
   VisitRows(params, launch, blockIdx.x * launch.block_rows, threadIdx.x, kCsaThreads, closing);
   for (int first = 0; first < closing.count; first += kRows) {
@@ -307,7 +308,7 @@ __global__ void __cluster_dims__(kHcaBlocks) __launch_bounds__(32 * kHcaWarps, 2
   __shared__ PartialPool parts[kHcaWarps][32];
   __shared__ Pooled pooled;
   __shared__ EntryOperands<kHcaHeadDim> operands;
-  if (threadIdx.x < 32) operands.Fill(params.weight);
+  if (threadIdx.x < 32) operands.template Fill<kFormat>(params.weight, params.rope.frequencies);
   AwaitPredecessors();
   const auto cluster = cooperative_groups::this_cluster();
   const int block = static_cast<int>(cluster.block_rank());
@@ -345,6 +346,8 @@ void Compress(const CompressParams& params, CUstream_st* stream) {
       << "no kernel for ratio " << params.ratio << " with head_dim " << head_dim;
   const int width = head_dim * (overlapping ? 4 : 2);
   const int reach = overlapping ? 2 * kCsaRatio : kHcaRatio;  // rows an entry is pooled from
+  BATON_CHECK(params.rope.step == params.ratio)
+      << "rotations of " << params.rope.step << " tokens an entry, not " << params.ratio;
   BATON_CHECK(params.chunk.cols == width && params.chunk.stride % 4 == 0 &&
               params.ring.width == width && params.ring.rows >= reach)
       << "row " << params.chunk.cols << ", ring " << params.ring.rows << " x " << params.ring.width;

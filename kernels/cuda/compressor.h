@@ -3,6 +3,7 @@
 #include "common/base/bf16.h"
 #include "kernels/compressor.h"
 #include "kernels/cuda/batch.h"
+#include "kernels/cuda/rope.h"
 #include "kernels/matrix.h"
 #include "kernels/numeric.h"
 
@@ -30,7 +31,7 @@ struct CompressParams {
   SlotRings<float> ring = {};        // rows with their bias; >= 8 (4:1) or 128 (128:1) rows a slot
   const BFloat16* weight = nullptr;  // [head_dim]
   float eps = 1e-6f;
-  const float* rope = nullptr;  // FillRopeTable with step `ratio`
+  EntryRope rope = {};  // with step `ratio`
   Numerics numerics = Numerics::kReference;
   PagedPool pool = {};  // data on the device
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "common/base/check.h"
@@ -12,8 +14,11 @@ namespace baton::kernels::cuda {
 // that stores to `pool`. Ends the process for a pool that no instance serves.
 template <typename Body>
 void DispatchEntryFormat(const PagedPool& pool, Numerics numerics, Body&& body) {
-  BATON_CHECK(pool.page_bytes % 16 == 0 && pool.entries_per_page > 0)
-      << "page of " << pool.page_bytes << " bytes, not a multiple of 16, or without entries";
+  constexpr int64_t kMaxPageBytes = std::numeric_limits<int32_t>::max();
+  BATON_CHECK(pool.page_bytes % 16 == 0 && pool.page_bytes <= kMaxPageBytes &&
+              pool.entries_per_page > 0)
+      << "page of " << pool.page_bytes << " bytes, not a multiple of 16 below 2^31, or without "
+      << "entries";
   const auto with_format = [&](auto head_dim, auto format) {
     if (numerics == Numerics::kReference) {
       body(head_dim, format, std::integral_constant<Numerics, Numerics::kReference>{});

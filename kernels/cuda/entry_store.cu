@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/entry_format.cuh"
+#include "kernels/cuda/device/index_format.cuh"
 #include "kernels/cuda/entry_dispatch.h"
 #include "kernels/cuda/entry_store.h"
 #include "kernels/runtime/device.h"
@@ -24,79 +25,80 @@ constexpr int kStages = 2;  // tiles of a warp on their way
 
 // Keeps an address in registers: the compiler would put it together again for each access.
 template <typename T>
-__device__ const T* Held(const T* address) {
+__device__ T* Held(T* address) {
   asm volatile("" : "+l"(address));
   return address;
 }
+__device__ int Held(int index) {
+  asm volatile("" : "+r"(index));
+  return index;
+}
 
-// A warp's rows and their rotations on their way from memory. A lane fetches just what it will
-// read, so that nobody waits for anybody. Rows pass through L2; the rotation table, which many
-// sequences read, stays there as long as anything.
+// A warp's rows on their way from memory, with head_dim 512 their rotations too. A lane fetches
+// just what it will read, so that nobody waits for anybody. Rows pass through L2; the rotation
+// table, which many sequences read, stays there as long as anything.
 template <int kHeadDim>
 class TilePipeline {
  public:
   using Tile = EntryTile<kHeadDim>;
-  static constexpr int kRotated = Tile::kChunks - Tile::kRopeChunk;
-  struct Stage {
-    Vector16 row[Tile::kChunks][32];
-    float4 cosines[kRotated][32];
-    float4 sines[kRotated][32];
-  };
-  using Buffer = Stage[kStages];  // of a warp
+  static constexpr bool kReadsRotations = kHeadDim == 512;
+  static constexpr int kParts = Tile::kChunks + (kReadsRotations ? 2 : 0);
+  using Buffer = Vector16[kWarps * kStages * kParts * 32];
 
-  __device__ explicit TilePipeline(Buffer& buffer) : buffer_(buffer) {}
+  __device__ explicit TilePipeline(Buffer& buffer)
+      : buffer_(buffer),
+        own_(Held(threadIdx.x / 32 * (kStages * kParts * 32) + threadIdx.x % 32)) {}
 
   // Starts loading the lane's part of a row, which begins at `row`.
   __device__ void FetchRow(int stage, const BFloat16* row) {
 #pragma unroll
     for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
-      CopyAsync16(&buffer_[stage].row[chunk][threadIdx.x % 32], row + Tile::Step(chunk), once_);
+      CopyAsync16(Part(stage, chunk), row + Tile::Step(chunk), once_);
     }
   }
   // And of its rotation, which begins at `rope`.
   __device__ void FetchRotation(int stage, const float* rope) {
-#pragma unroll
-    for (int chunk = 0; chunk < kRotated; ++chunk) {
-      const float* cosines = rope + Tile::Step(chunk) / 2;
-      CopyAsync16(&buffer_[stage].cosines[chunk][threadIdx.x % 32], cosines, often_);
-      CopyAsync16(&buffer_[stage].sines[chunk][threadIdx.x % 32], cosines + kRopePairs, often_);
-    }
+    CopyAsync16(Part(stage, Tile::kChunks), rope, often_);
+    CopyAsync16(Part(stage, Tile::kChunks + 1), rope + kRopePairs, often_);
   }
   // Ends what belongs to a stage, also where nothing was fetched.
   __device__ void Commit() { CommitCopies(); }
 
   // Waits for the stage that was committed kStages - 1 others ago.
-  __device__ void TakeRow(int stage, Tile& tile) const {
+  __device__ void TakeRow(int stage, Tile& tile) {
     WaitCopies<kStages - 1>();
 #pragma unroll
-    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
-      tile.SetChunk(chunk, buffer_[stage].row[chunk][threadIdx.x % 32]);
-    }
+    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) tile.SetChunk(chunk, *Part(stage, chunk));
   }
   // After that.
-  __device__ typename Tile::Rotation TakeRotation(int stage) const {
-    typename Tile::Rotation rotation;
-#pragma unroll
-    for (int chunk = 0; chunk < kRotated; ++chunk) {
-      rotation.cosines[chunk] = buffer_[stage].cosines[chunk][threadIdx.x % 32];
-      rotation.sines[chunk] = buffer_[stage].sines[chunk][threadIdx.x % 32];
-    }
-    return rotation;
+  __device__ typename Tile::Rotation TakeRotation(int stage) {
+    const auto floats = [&](int part) { return *reinterpret_cast<float4*>(Part(stage, part)); };
+    return {.cosines = {floats(Tile::kChunks)}, .sines = {floats(Tile::kChunks + 1)}};
   }
 
  private:
+  __device__ Vector16* Part(int stage, int part) {
+    return buffer_ + own_ + (stage * kParts + part) * 32;
+  }
+
   Buffer& buffer_;
+  int own_;
   L2Policy once_ = EvictFirst();
   L2Policy often_ = EvictLast();
 };
 
+// Where a row goes.
 struct Target {
   int sequence = -1;  // -1: nowhere
   int entry = 0;
+
+  __device__ bool is_somewhere() const { return sequence >= 0; }
+  // What rows that go nowhere are treated as, which is cheaper than a branch.
+  __device__ Target OrFirst() const { return is_somewhere() ? *this : Target{0, 0}; }
 };
 
-__device__ Target TargetOf(const StoreEntriesParams& params, int row) {
-  if (row >= params.rows) return {};
+__device__ Target TargetOf(const StoreEntriesParams& params, int row, int rows) {
+  if (row >= rows) return {};
   return {.sequence = params.sequence[row], .entry = params.entry[row]};
 }
 
@@ -105,46 +107,58 @@ __global__ void __launch_bounds__(32 * kWarps, kResident<kHeadDim>)
     StoreEntriesKernel(const StoreEntriesParams params) {
   using Tile = EntryTile<kHeadDim>;
   using Pipeline = TilePipeline<kHeadDim>;
-  __shared__ typename Pipeline::Buffer buffers[kWarps];
+  __shared__ typename Pipeline::Buffer buffer;
   __shared__ EntryOperands<kHeadDim> operands;
-  Pipeline pipeline(buffers[threadIdx.x / 32]);
+  Pipeline pipeline(buffer);
   const PageDivider divider(params.pool);
   const auto rows = static_cast<int>(params.rows);
   const int stride = static_cast<int>(gridDim.x) * kWarps * Tile::kRows;
   int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32) * Tile::kRows + Tile::Row();
-  const float* const rope = Held(params.rope + Tile::Channel(0) / 2);
   // Of the next row to fetch.
   int ahead = row;
   const BFloat16* source = params.pooled + int64_t{row} * kHeadDim + Tile::Channel(0);
-  Target target = TargetOf(params, ahead);
+  Target fetched;
+  if constexpr (Pipeline::kReadsRotations) fetched = TargetOf(params, ahead, rows);
   const auto fetch = [&](int stage) {
     if (ahead < rows) {
       pipeline.FetchRow(stage, source);
-      const int entry = target.sequence < 0 ? 0 : target.entry;
-      pipeline.FetchRotation(stage, rope + int64_t{entry} * kRopeDim);
+      if constexpr (Pipeline::kReadsRotations) {
+        const float* rope = params.rope.table + int64_t{fetched.OrFirst().entry} * kRopeDim;
+        pipeline.FetchRotation(stage, rope + Tile::Channel(0) / 2);
+      }
     }
     pipeline.Commit();
     ahead += stride;
     source = Held(source + int64_t{stride} * kHeadDim);
-    target = TargetOf(params, ahead);
+    if constexpr (Pipeline::kReadsRotations) fetched = TargetOf(params, ahead, rows);
   };
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) fetch(stage);
-  if (threadIdx.x < 32) operands.Fill(params.weight);
+  Target next = TargetOf(params, row, rows);
+  if (threadIdx.x < 32) {
+    operands.template Fill<kFormat>(params.weight, params.rope.frequencies);
+  }
   __syncthreads();
-  for (int stage = 0; row - Tile::Row() < rows; row += stride, stage = (stage + 1) % kStages) {
-    EntryPlace place;
-    const Target own = TargetOf(params, row);
-    if (own.sequence >= 0) {
-      const int32_t* pages = params.page_table + int64_t{own.sequence} * params.max_pages;
-      place = LocateEntry(params.pool, divider, pages, own.entry);
-    }
+  unsigned stage = 0;
+  for (int first = row - Tile::Row(); first < rows; first += stride) {
+    const Target target = next;
+    row += stride;
+    next = TargetOf(params, row, rows);
+    const auto [sequence, entry] = target.OrFirst();
+    const int32_t* pages = params.page_table + int64_t{sequence} * params.max_pages;
+    EntryPlace place = LocateEntry(params.pool, divider, pages, entry);
+    if (!target.is_somewhere()) place.index = -1;
     Tile tile;
     pipeline.TakeRow(stage, tile);
     NormalizeRows(tile, operands, params.eps);
-    tile.Rotate(pipeline.TakeRotation(stage));
+    if constexpr (Pipeline::kReadsRotations) {
+      RotateRows(tile, operands, pipeline.TakeRotation(stage));
+    } else {
+      RotateRows(tile, operands, RotationOf(operands, params.rope, entry));
+    }
     fetch(stage);
     StoreRows<kFormat, kNumerics>(tile, operands, params.pool, place);
+    stage = (stage + 1) % kStages;
   }
 }
 

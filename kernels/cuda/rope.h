@@ -27,6 +27,15 @@ void FillRope(const RopeFrequencies& frequencies, const int32_t* positions, int6
 void FillRopeTable(const RopeFrequencies& frequencies, int step, int64_t rows, float* rope,
                    CUstream_st* stream);
 
+// How entries of `step` tokens are rotated. KV entries read the CPU's cosines and sines, 256 bytes
+// beside 1,024 of their own. Index keys, which have 256, would wait for them: they compute theirs,
+// each off by 2^-20 at most.
+struct EntryRope {
+  RopeFrequencies frequencies = {};
+  int step = 0;
+  const float* table = nullptr;  // FillRopeTable of the same; aligned to 16 bytes
+};
+
 // QueryNormRope, head_dim 512. Rows of q are aligned to 16 bytes.
 struct QueryNormRopeParams {
   MatrixView<BFloat16> q;  // [rows, heads * 512], in place

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(32 * kWarps) WindowKvKernel(const WindowKvPara
   if constexpr (kNumerics == Numerics::kReference) {
 #pragma unroll
     for (int chunk = 0; chunk < Tile::kRopeChunk; ++chunk) {
-      tile.template SnapToGrid<3>(chunk, tile.LargestOfChunk(chunk));
+      tile.SnapToE4m3(chunk, tile.LargestOfChunk(chunk));
     }
   }
   if (sequence < 0) return;

@@ -3,9 +3,11 @@
 #include <cstdint>
 
 #include "common/base/bf16.h"
+#include "kernels/cache_view.h"
 #include "kernels/cuda/device/numeric.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/vector.cuh"
+#include "kernels/cuda/rope.h"
 #include "kernels/rope.h"
 
 namespace baton::kernels::cuda {
@@ -132,7 +134,7 @@ struct EntryTile {
     }
   }
 
-  // With head_dim 512 to the CPU's bits.
+  // To the CPU's bits.
   __device__ static void RotateChunk(uint32_t (&chunk)[4], const float4& cosines,
                                      const float4& sines) {
     const float cosine[4] = {cosines.x, cosines.y, cosines.z, cosines.w};
@@ -141,14 +143,8 @@ struct EntryTile {
     for (int k = 0; k < 4; ++k) {
       const float a = LowBf16(chunk[k]);
       const float b = HighBf16(chunk[k]);
-      const float b_sine = __fmul_rn(b, sine[k]);
-      const float b_cosine = __fmul_rn(b, cosine[k]);
-      if constexpr (kHeadDim == 128) {
-        chunk[k] = PackBf16(__fmaf_rn(a, cosine[k], -b_sine), __fmaf_rn(a, sine[k], b_cosine));
-      } else {
-        chunk[k] = PackBf16(__fsub_rn(__fmul_rn(a, cosine[k]), b_sine),
-                            __fadd_rn(__fmul_rn(a, sine[k]), b_cosine));
-      }
+      chunk[k] = PackBf16(__fsub_rn(__fmul_rn(a, cosine[k]), __fmul_rn(b, sine[k])),
+                          __fadd_rn(__fmul_rn(a, sine[k]), __fmul_rn(b, cosine[k])));
     }
   }
 
@@ -156,17 +152,21 @@ struct EntryTile {
   __device__ float LargestOfChunk(int chunk) const {
     return LargerHalf(LaneMaxPair<kLanes>(MaxMagnitudePair(words[chunk])));
   }
+  // The same of chunks `first` and `first + 1`, a pair.
+  __device__ uint32_t LargestOfChunks(int first) const {
+    const uint32_t a = MaxMagnitudePair(words[first]);
+    const uint32_t b = MaxMagnitudePair(words[first + 1]);
+    return LaneMaxPair<kLanes>(MaxPair(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632)));
+  }
 
-  // Snaps a chunk to a grid scaled by Fp8Scale (kMantissa 3) or Fp4Scale (kMantissa 1) of `amax`,
-  // its largest magnitude, and returns what becomes of that.
-  template <int kMantissa>
-  __device__ float SnapToGrid(int chunk, float amax) {
-    constexpr float kSmallestNormal = kMantissa == 3 ? 0x1p-6f : 1.0f;
-    const float scale = kMantissa == 3 ? Fp8Scale(amax) : Fp4Scale(amax);
-    const uint32_t lowest = SplatBf16(scale * kSmallestNormal);
+  // Snaps a chunk to the grid of e4m3 scaled by Fp8Scale of `amax`, its largest magnitude, and
+  // returns what becomes of that.
+  __device__ float SnapToE4m3(int chunk, float amax) {
+    constexpr float kSmallestNormal = 0x1p-6f;
+    const uint32_t lowest = SplatBf16(Fp8Scale(amax) * kSmallestNormal);
 #pragma unroll
-    for (uint32_t& pair : words[chunk]) pair = RoundPairToGrid<kMantissa>(pair, lowest);
-    return HighBf16(RoundPairToGrid<kMantissa>(__float_as_uint(amax), lowest));
+    for (uint32_t& pair : words[chunk]) pair = RoundPairToGrid<3>(pair, lowest);
+    return HighBf16(RoundPairToGrid<3>(__float_as_uint(amax), lowest));
   }
 
  private:
@@ -183,7 +183,8 @@ struct EntryOperands {
   alignas(16) BFloat16 weight[kHeadDim];
 
   // By one warp, before a barrier.
-  __device__ void Fill(const BFloat16* from) {
+  template <EntryFormat kFormat>
+  __device__ void Fill(const BFloat16* from, const RopeFrequencies& /*frequencies*/) {
     for (int i = threadIdx.x % 32 * 8; i < kHeadDim; i += 32 * 8) {
       Store16(weight + i, Load16(from + i));
     }
@@ -194,6 +195,16 @@ struct EntryOperands {
 __device__ inline void NormalizeRows(EntryTile<512>& tile, const EntryOperands<512>& operands,
                                      float eps) {
   tile.Normalize<true>(tile.MeanSquare(), operands.weight, eps);
+}
+
+// How the lane's row is rotated as an entry of that number.
+__device__ inline EntryTile<512>::Rotation RotationOf(const EntryOperands<512>& /*operands*/,
+                                                      const EntryRope& rope, int entry) {
+  return EntryTile<512>::LoadRotation(rope.table + int64_t{entry} * kRopeDim);
+}
+__device__ inline void RotateRows(EntryTile<512>& tile, const EntryOperands<512>& /*operands*/,
+                                  const EntryTile<512>::Rotation& rotation) {
+  tile.Rotate(rotation);
 }
 
 }  // namespace baton::kernels::cuda

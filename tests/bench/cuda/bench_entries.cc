@@ -27,11 +27,14 @@ const char* NameOf(Numerics numerics) {
   return numerics == Numerics::kReference ? "reference" : "exact";
 }
 
-DeviceBuffer RopeOf(int step, int64_t entries) {
-  const RopeTable table({.theta = 160000, .factor = 16});
+RopeFrequencies Frequencies() { return FrequenciesOf(RopeTable({.theta = 160000, .factor = 16})); }
+DeviceBuffer RopeTableOf(int step, int64_t entries) {
   DeviceBuffer rope = Zeros(entries * kRopeDim * 4);
-  FillRopeTable(FrequenciesOf(table), step, entries, rope.As<float>(), nullptr);
+  FillRopeTable(Frequencies(), step, entries, rope.As<float>(), nullptr);
   return rope;
+}
+EntryRope RopeOf(int step, const DeviceBuffer& table) {
+  return {.frequencies = Frequencies(), .step = step, .table = table.As<float>()};
 }
 
 PagedPool PoolOf(const Kind& kind, int per_page, const DeviceBuffer& memory) {
@@ -60,7 +63,7 @@ void Store(Bench& bench, const Kind& kind, Numerics numerics, int64_t rows) {
   const int64_t pool_bytes =
       static_cast<int64_t>(pages.size()) * PageBytes(kind.format, kind.head_dim, kPerPage);
   const DeviceBuffer d_sequence = OnDevice(sequence), d_entry = OnDevice(entry),
-                     d_pages = OnDevice(pages), rope = RopeOf(4, entries),
+                     d_pages = OnDevice(pages), rope = RopeTableOf(4, entries),
                      weight = RandomBuffer(kind.head_dim * 2, 3);
   std::vector<DeviceBuffer> pooled, memory;
   for (int set = 0; set < sets; ++set) {
@@ -79,7 +82,7 @@ void Store(Bench& bench, const Kind& kind, Numerics numerics, int64_t rows) {
                                  .page_table = d_pages.As<int32_t>(),
                                  .max_pages = pages_each,
                                  .weight = weight.As<BFloat16>(),
-                                 .rope = rope.As<float>(),
+                                 .rope = RopeOf(4, rope),
                                  .numerics = numerics,
                                  .pool = PoolOf(kind, kPerPage, memory[set])},
                                 stream);
@@ -105,7 +108,8 @@ void CompressRows(Bench& bench, const Kind& kind, int ratio, int sequences, int 
                    (closed > 0 ? from_ring * 4.0 * width / (overlapping ? 2 : 1) : 0));
   const int sets = Sets(bytes);
   const DeviceBuffer bias = RandomBuffer(int64_t{ratio} * width * 2, 5),
-                     weight = RandomBuffer(kind.head_dim * 2, 3), rope = RopeOf(ratio, entries);
+                     weight = RandomBuffer(kind.head_dim * 2, 3),
+                     rope = RopeTableOf(ratio, entries);
   const int64_t page_bytes = PageBytes(kind.format, kind.head_dim, per_page);
   const int64_t ring_bytes = int64_t{sequences} * ring_rows * width * 4;
   std::vector<DeviceBuffer> chunk, rings, memory;
@@ -128,7 +132,7 @@ void CompressRows(Bench& bench, const Kind& kind, int ratio, int sequences, int 
                                       .width = width,
                                       .slot_stride = int64_t{ring_rows} * width},
                              .weight = weight.As<BFloat16>(),
-                             .rope = rope.As<float>(),
+                             .rope = RopeOf(ratio, rope),
                              .pool = PoolOf(kind, per_page, memory[set])},
                             stream);
                  },

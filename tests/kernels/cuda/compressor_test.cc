@@ -50,19 +50,20 @@ class CompressTest : public CudaTest, public testing::WithParamInterface<Kind> {
     const DeviceArray<float> device_bias(bias), device_chunk(chunk), device_rings(rings);
     DeviceArray<float> rope(int64_t{most} * kRopeDim);
     FillRopeTable(FrequenciesOf(Table()), kind().ratio, most, rope.get(), TestStream().get());
-    Compress({.batch = batch.view(),
-              .ratio = kind().ratio,
-              .chunk = {device_chunk.get(), batch.view().rows, width()},
-              .bias = device_bias.get(),
-              .ring = {.data = device_rings.get(),
-                       .rows = ring_rows(),
-                       .width = width(),
-                       .slot_stride = int64_t{ring_rows()} * width()},
-              .weight = device_weight.get(),
-              .rope = rope.get(),
-              .numerics = kind().numerics,
-              .pool = pages.device_pool()},
-             TestStream().get());
+    Compress(
+        {.batch = batch.view(),
+         .ratio = kind().ratio,
+         .chunk = {device_chunk.get(), batch.view().rows, width()},
+         .bias = device_bias.get(),
+         .ring = {.data = device_rings.get(),
+                  .rows = ring_rows(),
+                  .width = width(),
+                  .slot_stride = int64_t{ring_rows()} * width()},
+         .weight = device_weight.get(),
+         .rope = {.frequencies = FrequenciesOf(Table()), .step = kind().ratio, .table = rope.get()},
+         .numerics = kind().numerics,
+         .pool = pages.device_pool()},
+        TestStream().get());
     TestStream().Synchronize();
 
     std::vector<float> biased = chunk;

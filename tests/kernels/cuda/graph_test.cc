@@ -34,8 +34,7 @@ constexpr int kStateRing = 16;
 // A layer's inputs, state and outputs. Two made alike hold the same.
 struct Layer {
   Layer() {
-    FillRopeTable(FrequenciesOf(RopeTable({.theta = 160000, .factor = 16})), kCsaRatio, kMaxEntries,
-                  entry_rope.get(), TestStream().get());
+    FillRopeTable(frequencies, kCsaRatio, kMaxEntries, entry_rope.get(), TestStream().get());
   }
 
   void Launch(const BatchView& batch, int max_entries, CUstream_st* stream) {
@@ -125,7 +124,7 @@ struct Layer {
                      .width = width,
                      .slot_stride = int64_t{kStateRing} * width},
             .weight = weight.get(),
-            .rope = entry_rope.get(),
+            .rope = {.frequencies = frequencies, .step = kCsaRatio, .table = entry_rope.get()},
             .pool = pool};
   }
 
@@ -139,6 +138,7 @@ struct Layer {
   DeviceArray<float> bias{RandomValues<float>(kCsaRatio * 1024, 8)};
   DeviceArray<float> sinks{RandomValues<float>(kHeads, 9)};
   DeviceArray<float> row_rope{RandomValues<float>(kRows * kRopeDim, 10)};
+  const RopeFrequencies frequencies = FrequenciesOf(RopeTable({.theta = 160000, .factor = 16}));
   DeviceArray<float> entry_rope{int64_t{kMaxEntries} * kRopeDim};
   DeviceArray<BFloat16> window_ring{
       RandomValues<BFloat16>(int64_t{kSequences} * kWindowRing * 512, 11)};
