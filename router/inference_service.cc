@@ -181,6 +181,7 @@ class GrpcSink final : public GenerationSink {
     v1::GenerateResponse response;
     response.mutable_request_id()->set_high(id_.high);
     response.mutable_request_id()->set_low(id_.low);
+    response.set_id(id_.ToString());
     return response;
   }
 

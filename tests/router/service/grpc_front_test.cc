@@ -65,7 +65,10 @@ TEST_F(GrpcFrontTest, StreamsTextTokensUsageAndHowItWasServed) {
   EXPECT_EQ(result.last.usage().completion_tokens(), ids.size());
   EXPECT_EQ(result.last.finish_reason(), v1::FINISH_REASON_STOP);
   EXPECT_EQ(result.last.served_by().handoff_bytes(), 1000u);
-  EXPECT_NE(result.last.request_id().high(), 0u);
+  const RequestId id{.high = result.last.request_id().high(),
+                     .low = result.last.request_id().low()};
+  EXPECT_NE(id.high, 0u);
+  EXPECT_EQ(result.last.id(), id.ToString());
 }
 
 TEST_F(GrpcFrontTest, TheClientsRequestIdComesBackAsMetadata) {
