@@ -14,6 +14,7 @@
 #include "common/ticker.h"
 #include "engine/cache_description.h"
 #include "engine/model_identity.h"
+#include "kvtransfer/grpc/handshake.h"
 #include "spdlog/spdlog.h"
 #include "worker/control_service.h"
 

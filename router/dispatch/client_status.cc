@@ -13,7 +13,13 @@ absl::Status ToClientStatus(const AttemptFailure& failure, std::chrono::nanoseco
         absl::FormatDuration(absl::Ceil(absl::FromChrono(limit), absl::Milliseconds(1)))));
   }
   // It speaks of two workers that do not fit each other, not of the request.
-  if (absl::IsFailedPrecondition(status)) return absl::InternalError(status.message());
+  if (absl::IsFailedPrecondition(status)) {
+    const bool named = failure.detail && !failure.detail->peer.address.empty();
+    return absl::InternalError(
+        absl::StrCat("two workers cannot work together",
+                     named ? absl::StrCat(", one of them ", failure.detail->peer.address) : "",
+                     "; the router's log says why"));
+  }
   if (!failure.detail) {
     switch (status.code()) {
       case absl::StatusCode::kUnavailable:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace baton::router {
 namespace {
@@ -100,6 +101,41 @@ absl::Status NoneReady(const Snapshot& snapshot, WorkerRole role, const RouteQue
       query.avoid.empty() ? "" : ", and this request failed on some of them already"));
 }
 
+std::string WhyNoneReady(const Snapshot& snapshot, WorkerRole role) {
+  if (snapshot.Count(role) == 0) {
+    return absl::StrCat("no ", WorkerRoleName(role), " worker is known");
+  }
+  std::vector<std::string> reasons;
+  for (const Worker& worker : snapshot.workers) {
+    if (worker.role != role) continue;
+    reasons.push_back(absl::StrCat(worker.target, " (", worker.not_ready_reason, ")"));
+  }
+  return absl::StrCat("no ", WorkerRoleName(role),
+                      " worker is ready: ", absl::StrJoin(reasons, ", "));
+}
+
+// "decode worker a", "decode workers a, b and 3 more".
+std::string NamesOfReady(const Snapshot& snapshot, WorkerRole role) {
+  constexpr size_t kMostNames = 4;
+  std::vector<std::string> names;
+  for (const Worker& worker : snapshot.workers) {
+    if (worker.role == role && worker.ready) names.push_back(worker.target);
+  }
+  const size_t more = names.size() - std::min(names.size(), kMostNames);
+  const char* plural = names.size() == 1 ? "" : "s";
+  names.resize(names.size() - more);
+  return absl::StrCat(WorkerRoleName(role), " worker", plural, " ", absl::StrJoin(names, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"));
+}
+
+// Workers of both roles are ready, but no pair of them works together.
+absl::Status NoneFits(const Snapshot& snapshot) {
+  return absl::UnavailableError(absl::StrCat(
+      NamesOfReady(snapshot, WorkerRole::kPrefill), " cannot work with ",
+      NamesOfReady(snapshot, WorkerRole::kDecode),
+      ": they run different models or settings; /health and the router's log say which"));
+}
+
 // What the request takes of a worker's context: a prefill worker samples one token.
 uint64_t ContextTokens(WorkerRole role, const RouteQuery& query) {
   return uint64_t{query.prompt_tokens} + (role == WorkerRole::kPrefill ? 1 : query.new_tokens);
@@ -167,8 +203,7 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
       });
     });
     if (decodes.empty()) {
-      return absl::UnavailableError(
-          "no ready prefill worker has the semantics hash of a ready decode worker");
+      return NoneFits(snapshot);
     }
   }
   DropTooSmall(decodes, WorkerRole::kDecode, query);
@@ -193,6 +228,17 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
 bool HasRoute(const Snapshot& snapshot) {
   RoundRobin any;
   return ChooseRoute(snapshot, RouteQuery{.prompt_tokens = 1}, any).ok();
+}
+
+std::string WhyNoRoute(const Snapshot& snapshot) {
+  if (HasRoute(snapshot)) return "";
+  std::vector<std::string> missing;
+  for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kDecode}) {
+    const bool needed = role == WorkerRole::kDecode || snapshot.prefill_is_split;
+    if (needed && snapshot.CountReady(role) == 0) missing.push_back(WhyNoneReady(snapshot, role));
+  }
+  if (!missing.empty()) return absl::StrJoin(missing, "; ");
+  return std::string(NoneFits(snapshot).message());
 }
 
 }  // namespace baton::router

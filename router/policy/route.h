@@ -69,6 +69,10 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
 // Whether a request that fits would find workers now.
 bool HasRoute(const Snapshot& snapshot);
 
+// What is missing where there is no route, for people: which role has no worker that is ready, and
+// why each of them is not, or who does not fit. Empty: HasRoute.
+std::string WhyNoRoute(const Snapshot& snapshot);
+
 // The longest context that a ready decode worker offers; 0 when none is ready or none has a limit.
 uint32_t LongestContext(const Snapshot& snapshot);
 

@@ -14,6 +14,9 @@ WorkerReport FromProto(const v1::GetInfoResponse& info) {
   if (info.role() == v1::WORKER_ROLE_DECODE) report.role = WorkerRole::kDecode;
   report.self = {.address = info.self().address(), .incarnation = info.self().incarnation()};
   report.semantics_hash = info.semantics_hash();
+  for (const v1::ManifestField& field : info.semantics()) {
+    report.semantics.emplace(field.name(), field.value());
+  }
   report.tokenizer_hash = info.tokenizer_hash();
   report.max_context_tokens = info.max_context_tokens();
   report.request_protocol = info.request_protocol();

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,6 +61,9 @@ struct ReportedLoad {
   uint64_t pages_free = 0;
 };
 
+// What must be equal on workers that work together, by name.
+using Semantics = std::map<std::string, std::string>;
+
 // Names a row of the worker table as long as the router lives; never used again for another.
 using WorkerKey = uint64_t;
 
@@ -69,8 +73,9 @@ struct Worker {
   std::string target;  // host:port that the router dials
   WorkerId id;
   bool ready = false;
-  std::string not_ready_reason;  // empty when ready
-  uint64_t semantics_hash = 0;   // prefill and decode must agree
+  std::string not_ready_reason;                // empty when ready
+  uint64_t semantics_hash = 0;                 // prefill and decode must agree
+  std::shared_ptr<const Semantics> semantics;  // what it is of; null: the worker does not say
   // It is ready, but no ready worker of the other role agrees: who does not, and why. Else empty.
   std::string mismatch;
   uint32_t max_context_tokens = 0;  // 0: no limit reported

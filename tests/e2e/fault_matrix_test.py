@@ -160,7 +160,7 @@ class FaultMatrix(death.WorkerDeath):
             cluster.prefill[0] = cluster.start_worker("prefill", 0, listen=address)
             # Until the router has seen it, the error is that nobody is there. Asked all the same,
             # the decode worker names the field: PeerTest of the integration tests.
-            wait_until(lambda: "semantics hash" in self.error_of(lambda: complete(cluster.url, SHORT)),
+            wait_until(lambda: "cannot work with" in self.error_of(lambda: complete(cluster.url, SHORT)),
                        "the router's refusal")
             cluster.prefill[0].kill()
             cluster.role_flags["prefill"] = []

@@ -60,6 +60,7 @@ TEST(WorkerTest, SaysWhoItIsAndWhatItHasToDo) {
   EXPECT_EQ(info->role(), v1::WORKER_ROLE_DECODE);
   EXPECT_EQ(info->model(), "needle-17m");
   EXPECT_NE(info->semantics_hash(), 0u);
+  EXPECT_GT(info->semantics_size(), 0);
   EXPECT_GT(info->max_context_tokens(), 0u);
   EXPECT_EQ(info->self().address(), (*worker)->address());
   EXPECT_EQ(info->metrics_address(), "");

@@ -8,6 +8,7 @@ namespace {
 
 using baton::testing::StatusIs;
 using std::chrono::milliseconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -45,9 +46,12 @@ TEST(ClientStatusTest, ATimeoutNamesTheLimit) {
 }
 
 TEST(ClientStatusTest, WorkersThatDoNotFitEachOtherAreNotTheClientsFault) {
-  EXPECT_EQ(
-      ToClientStatus(Failure(absl::FailedPreconditionError("kv dtype differs")), milliseconds(1)),
-      absl::InternalError("kv dtype differs"));
+  AttemptFailure failure =
+      Failure(absl::FailedPreconditionError("manifests differ in kv_format"), FailedLeg::kPrefill);
+  failure.detail->peer.address = "p:1";
+  EXPECT_THAT(ToClientStatus(failure, milliseconds(1)),
+              StatusIs(absl::StatusCode::kInternal,
+                       AllOf(HasSubstr("p:1"), HasSubstr("log"), Not(HasSubstr("manifests")))));
 }
 
 }  // namespace

@@ -322,7 +322,7 @@ TEST_F(GenerationTest, WorkersThatDoNotFitEachOtherAreNotTheClientsFault) {
                       AttemptFailure::Detail{.leg = FailedLeg::kPrefill, .peer = {"p0", 1}});
   }
   EXPECT_THAT(sink_->end.status,
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("kv dtype differs")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("one of them p0")));
 }
 
 TEST_F(GenerationTest, TheLastFailureIsReportedWhenNobodyIsLeftToTry) {

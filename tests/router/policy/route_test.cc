@@ -63,6 +63,9 @@ TEST(RouteTest, ReportsThatNoDecodeWorkerIsReady) {
   EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}),
               HasSubstr("UNAVAILABLE: no decode worker can take the request: 0 of 2 ready"));
   EXPECT_FALSE(HasRoute(snapshot));
+  snapshot.workers[2].not_ready_reason = "does not answer";
+  EXPECT_THAT(WhyNoRoute(snapshot), HasSubstr("no decode worker is ready: d0 (does not answer)"));
+  EXPECT_EQ(WhyNoRoute(TwoAndTwo()), "");
 }
 
 TEST(RouteTest, ReportsThatNoPrefillWorkerIsReady) {
@@ -89,7 +92,8 @@ TEST(RouteTest, PairsOnlyWorkersWithEqualSemantics) {
   snapshot.workers[0].semantics_hash = 3;  // d1's only partner
   EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1, .ticket = 1}), "d0: p1");
   snapshot.workers[1].semantics_hash = 3;
-  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}), HasSubstr("semantics hash"));
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}),
+              HasSubstr("prefill workers p0, p1 cannot work with decode workers d0, d1"));
 }
 
 TEST(RouteTest, AvoidsWorkersThatTheRequestFailedOnByIncarnation) {

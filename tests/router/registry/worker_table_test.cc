@@ -212,7 +212,8 @@ TEST_F(WorkerTableTest, AWorkerThatComesBackWhileItLeavesHasNeverLeft) {
 
 // Roles, readiness and semantics hashes; what is said of the first.
 TEST(WorkerMismatchTest, IsSaidOfAReadyWorkerThatNoReadyOneOfTheOtherRoleFits) {
-  const auto mismatch = [](bool split, uint64_t decode_hash, std::vector<uint64_t> prefill_hashes) {
+  const auto mismatch = [](bool split, uint64_t decode_hash, std::vector<uint64_t> prefill_hashes,
+                           bool named = false) {
     WorkerTable table({.tokenizer_hash = kTokenizer, .prefill_is_split = split});
     std::vector<WorkerSpec> specs = {{.role = WorkerRole::kDecode, .target = "d:1"}};
     for (size_t i = 0; i < prefill_hashes.size(); ++i) {
@@ -221,10 +222,12 @@ TEST(WorkerMismatchTest, IsSaidOfAReadyWorkerThatNoReadyOneOfTheOtherRoleFits) {
     table.SetMembers(specs);
     WorkerReport report = ReadyReport();
     report.semantics_hash = decode_hash;
+    if (named) report.semantics = {{"index_topk", std::to_string(decode_hash)}, {"model", "m"}};
     table.OnReport(0, report, {});
     report.role = WorkerRole::kPrefill;
     for (size_t i = 0; i < prefill_hashes.size(); ++i) {
       report.semantics_hash = prefill_hashes[i];
+      if (named) report.semantics["index_topk"] = std::to_string(prefill_hashes[i]);
       table.OnReport(i + 1, report, {});
     }
     return table.MakeSnapshot().workers[0];
@@ -233,7 +236,9 @@ TEST(WorkerMismatchTest, IsSaidOfAReadyWorkerThatNoReadyOneOfTheOtherRoleFits) {
   EXPECT_TRUE(alone.ready);
   EXPECT_FALSE(alone.Usable());
   EXPECT_THAT(alone.mismatch, AllOf(HasSubstr("000000000000000a"), HasSubstr("2 ready prefill"),
-                                    HasSubstr("p:0 has 000000000000000b")));
+                                    HasSubstr("that of p:0 is 000000000000000b")));
+  EXPECT_EQ(mismatch(true, 512, {64}, /*named=*/true).mismatch,
+            "fits none of 1 ready prefill workers: its index_topk is 512, that of p:0 is 64");
   EXPECT_TRUE(mismatch(true, 0xa, {0xb, 0xa}).Usable());
   EXPECT_TRUE(mismatch(true, 0xa, {}).Usable());
   EXPECT_TRUE(mismatch(false, 0xa, {0xb}).Usable());
