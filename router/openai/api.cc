@@ -33,7 +33,8 @@ int64_t UnixSeconds() {
 }
 
 HttpResponse JsonResponse(int status, const Json& body) {
-  return {.status = status, .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
+  return {.status = status,
+          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"};
 }
 
 Outcome OutcomeOfHttp(int status) {
@@ -241,11 +242,11 @@ HttpResponse OpenAiApi::Health() const {
     workers.push_back(std::move(entry));
   }
   const bool draining = service->closed();
-  const bool served = HasRoute(*snapshot);
-  return JsonResponse(draining || !served ? 503 : 200, {{"status", draining ? "draining"
-                                                                   : served ? "ok"
-                                                                            : "no workers"},
-                                                        {"workers", std::move(workers)}});
+  const std::string missing = WhyNoRoute(*snapshot);
+  Json health = {{"status", draining ? "draining" : missing.empty() ? "ok" : "unavailable"}};
+  if (!missing.empty()) health["reason"] = missing;
+  health["workers"] = std::move(workers);
+  return JsonResponse(draining || !missing.empty() ? 503 : 200, health);
 }
 
 }  // namespace baton::router

@@ -92,7 +92,7 @@ std::string ErrorJson(const ApiError& error) {
 }
 
 HttpResponse ErrorResponse(const ApiError& error) {
-  HttpResponse response{.status = error.http_status, .body = ErrorJson(error)};
+  HttpResponse response{.status = error.http_status, .body = ErrorJson(error) + "\n"};
   if (error.retry_after) response.headers.emplace_back("Retry-After", kRetryAfterSeconds);
   return response;
 }

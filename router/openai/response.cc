@@ -163,7 +163,7 @@ std::string CompleteBody(const ResponseHeader& header, std::span<const FinishedC
       Envelope(header, IsChat(header) ? "chat.completion" : "text_completion", std::move(list));
   body["usage"] = UsageJson(UsageOf(choices));
   body["baton"] = BatonJson(choices.front().end);
-  return Dump(body);
+  return Dump(body) + "\n";
 }
 
 std::string OpeningEvent(const ResponseHeader& header) {

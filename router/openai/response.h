@@ -31,8 +31,9 @@ struct FinishedChoice {
   GenerationEnd end;
 };
 
-// The body of an answer that is not streamed. Usage counts the prompt once and the tokens of all
-// choices. Its member "baton", outside of OpenAI's API, says how the first of them was served:
+// The body of an answer that is not streamed, a line as all bodies are. Usage counts the prompt
+// once and the tokens of all choices. Its member "baton", outside of OpenAI's API, says how the
+// first of them was served:
 //   prefill_worker   host:port, null when the decode worker prefilled by itself or did not say
 //   decode_worker    host:port
 //   handoff_bytes    cache bytes moved between the two

@@ -14,6 +14,7 @@ using baton::testing::Fetch;
 using baton::testing::HttpClient;
 using std::chrono::seconds;
 using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -233,6 +234,17 @@ TEST_F(HttpFrontTest, OtherContentTypesAre415) {
                            " HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
                            "Content-Length: 2\r\n\r\n{}"));
   EXPECT_EQ(client.Read().status, 415);
+}
+
+// So that what one curl after another writes can be read.
+TEST_F(HttpFrontTest, BodiesAreLines) {
+  AnswerAlways("green.");
+  StartReady();
+  for (const char* path : {"/health", "/version", "/v1/models", "/nothing"}) {
+    EXPECT_THAT(Get(path).body, EndsWith("}\n")) << path;
+  }
+  EXPECT_THAT(Post(kChatPath, Chat("x")).body, EndsWith("}\n"));
+  EXPECT_THAT(Post(kChatPath, Json::object()).body, EndsWith("}\n"));
 }
 
 TEST_F(HttpFrontTest, DescribesItself) {

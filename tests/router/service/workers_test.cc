@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 using WorkersTest = RouterFixture;
 
@@ -130,7 +131,12 @@ TEST_F(WorkersTest, WithoutReadyWorkersHealthAndRequestsAre503) {
   }
   Start();
   ASSERT_TRUE(WaitForReady(2));
-  EXPECT_EQ(Get("/health").status, 503);
+  const HttpClient::Response health = Get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(Json::parse(health.body).at("status"), "unavailable");
+  EXPECT_THAT(Json::parse(health.body).at("reason").get<std::string>(),
+              AllOf(StartsWith("no decode worker is ready: " + decode_[0]->address()),
+                    Not(HasSubstr("prefill"))));
   const HttpClient::Response response = Post(kChatPath, Chat("x"));
   EXPECT_EQ(response.status, 503);
   EXPECT_THAT(ErrorOf(response).at("message").get<std::string>(), HasSubstr("no decode worker"));
