@@ -55,8 +55,8 @@ absl::StatusOr<Decoder::Id> Decoder::Admit(GenerateRequest submitted) {
   fresh.prompt = std::make_shared<const std::vector<int32_t>>(std::move(submitted.prompt));
   fresh.sampling = std::move(submitted.sampling);
   fresh.stream = std::move(submitted.stream);
-  fresh.admitted_at = clock_.Now();
-  if (submitted.timeout) fresh.deadline = fresh.admitted_at + *submitted.timeout;
+  fresh.waits_since = clock_.Now();
+  if (submitted.timeout) fresh.deadline = fresh.waits_since + *submitted.timeout;
 
   Id id = 0;
   {
@@ -395,7 +395,7 @@ void Decoder::CheckDeadlines(Request& request, Clock::TimePoint now) {
     return;
   }
   if (!request.waiting || request.sequence != nullptr) return;
-  if (now - request.admitted_at > options_.queue_timeout) {
+  if (now - request.waits_since > options_.queue_timeout) {
     const bool for_pages = page_queue_.contains(request.id);
     Apply(request, request.state.OnEnd(absl::ResourceExhaustedError(absl::StrCat(
                                            "waited ", Seconds(options_.queue_timeout), " s for ",

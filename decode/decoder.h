@@ -136,7 +136,7 @@ class Decoder final : public engine::EngineClient {
     int64_t landed_bytes = 0;  // when progress was seen last, at progress_at
 
     std::optional<Clock::TimePoint> deadline;
-    Clock::TimePoint admitted_at;
+    Clock::TimePoint waits_since;  // for prefill or pages: since admission, or a preemption
     Clock::TimePoint asked_at;
     Clock::TimePoint asked_pages_at;
     Clock::TimePoint computed_at;  // by the prefill worker, as heard here

@@ -68,6 +68,7 @@ void Decoder::Preempt(Request& request) {
                engine_.geometry().PagesFor(request.sequence->reserved_tokens()));
   request.kept_tokens = request.sequence->tokens();
   Retire(request);
+  request.waits_since = clock_.Now();
   Apply(request, request.state.OnPreempted());
 }
 

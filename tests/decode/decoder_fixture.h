@@ -135,7 +135,11 @@ class FakeReceiver final : public kvtransfer::Receiver {
 
 class FakeStream final : public TokenStream {
  public:
+  // Before anything comes: told on the engine thread how many tokens there are in all.
+  std::function<void(uint32_t tokens)> on_send = [](uint32_t) {};
+
   void Send(const Delta& delta) override {
+    on_send(delta.completion_tokens);
     MutexLock lock(mutex_);
     tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
     logprobs_.insert(logprobs_.end(), delta.logprobs.begin(), delta.logprobs.end());

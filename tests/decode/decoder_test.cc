@@ -130,6 +130,21 @@ TEST_F(DecoderTest, APromptThatIsComputedHereGivesWayToAnOlderSequence) {
   EXPECT_LT(stream_->end_number(), younger->end_number());
 }
 
+TEST_F(DecoderTest, APromptThatGaveWayHasNotWaitedWhileItWasComputed) {
+  const auto younger = std::make_shared<FakeStream>();
+  stream_->on_send = [&](uint32_t tokens) {
+    if (tokens == 1) {
+      Ask({.prompt_tokens = 800, .stream = younger});
+      clock_.Advance(std::chrono::seconds(101));
+    }
+    if (tokens >= 40) decoder_->Tick();  // the younger one has been waiting since token 28 or so
+  };
+  Ask({.max_tokens = 60});
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_THAT(younger->Wait(), IsOk());
+  EXPECT_EQ(younger->tokens().size(), 3u);
+}
+
 TEST_F(DecoderTest, AnOlderSequenceKeepsItsPagesWhileAYoungerOneLands) {
   const auto grant = [&](size_t n) {
     client_.call(n)->events.on_accepted(1);
