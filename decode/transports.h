@@ -18,8 +18,9 @@ namespace baton::decode {
 // The receiving ends of a worker's transports, apart from the one that its gRPC server has.
 class Transports {
  public:
-  // Lanes that do not come over a socket of the machine come to `service`; it and `receiver`
-  // outlive them. Errors as prefill's: the end that is lacking is named.
+  // One end for each of `names` but grpc. Lanes that do not come over a socket of the machine come
+  // to `service`; it and `receiver` outlive them. UNAVAILABLE names a transport that this machine
+  // lacks, or a socket that cannot be had; RESOURCE_EXHAUSTED: the device has no room for staging.
   static absl::StatusOr<std::unique_ptr<Transports>> Start(const std::vector<std::string>& names,
                                                            kvtransfer::Receiver* receiver,
                                                            Incarnation incarnation,
