@@ -1,8 +1,11 @@
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,7 @@
 #include "common/rpc/status.h"
 #include "tests/common/rpc/health.h"
 #include "tests/router/service/router_fixture.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/test_path.h"
 
 namespace baton::router {
@@ -19,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using baton::testing::Eventually;
 using baton::testing::Fetch;
 using baton::testing::HttpClient;
 using baton::testing::IsOk;
@@ -91,8 +96,19 @@ class SlowModelTest : public StartTest {
     config.listen = FreeAddress();
     config.grpc_listen = grpc_ = FreeAddress();
     http_ = PortOf(config.listen);
-    starting_ = std::thread([this, config] { started_ = Router::Start(config); });
-    writer_.open(pipe(), std::ios::binary);  // until somebody reads
+    starting_ = std::thread([this, config] {
+      started_ = Router::Start(config);
+      returned_ = true;
+    });
+    // Opening the pipe waits for a reader, for ever when there will be none.
+    int end = -1;
+    EXPECT_TRUE(Eventually([&] {
+      end = open(pipe().c_str(), O_WRONLY | O_NONBLOCK);
+      return end >= 0 || returned_;
+    }));
+    ASSERT_GE(end, 0) << "it ended: " << (returned_ ? started_.status().ToString() : "no");
+    writer_.open(pipe(), std::ios::binary);
+    close(end);
   }
   void Load() {
     writer_ << std::ifstream(kModel / "tokenizer.json", std::ios::binary).rdbuf();
@@ -108,11 +124,12 @@ class SlowModelTest : public StartTest {
   std::ofstream writer_;
   std::thread starting_;
   absl::StatusOr<std::unique_ptr<Router>> started_;
+  std::atomic<bool> returned_ = false;
 };
 
 TEST_F(SlowModelTest, UntilTheModelIsLoadedEverybodyIsToldThatTheRouterStarts) {
   AnswerAlways("green.");
-  StartWaiting();
+  ASSERT_NO_FATAL_FAILURE(StartWaiting());
   const HttpClient::Response health = Fetch(http_, "GET", "/health");
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(Json::parse(health.body).at("status"), "starting");
@@ -146,7 +163,7 @@ TEST_F(SlowModelTest, UntilTheModelIsLoadedEverybodyIsToldThatTheRouterStarts) {
 }
 
 TEST_F(SlowModelTest, AModelThatCannotBeLoadedEndsIt) {
-  StartWaiting();
+  ASSERT_NO_FATAL_FAILURE(StartWaiting());
   EXPECT_EQ(Fetch(http_, "GET", "/health").status, 503);
   writer_.close();  // an empty file
   starting_.join();
