@@ -200,8 +200,12 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerConfig& config
 std::string Worker::address() const { return impl_->self.address(); }
 
 std::string Worker::ListeningLine() const {
-  return absl::StrFormat("listening grpc=%s metrics=%s:%d incarnation=%016x", address(),
-                         impl_->metrics_host, impl_->registry.port(), impl_->incarnation);
+  std::string metrics;
+  if (!impl_->metrics_host.empty()) {
+    metrics = absl::StrFormat(" metrics=%s:%d", impl_->metrics_host, impl_->registry.port());
+  }
+  return absl::StrFormat("listening grpc=%s%s incarnation=%016x", address(), metrics,
+                         impl_->incarnation);
 }
 
 WorkerLoad Worker::load() const { return impl_->role->load(); }

@@ -26,7 +26,8 @@ class Worker {
 
   // host:port of its gRPC server, as told to others.
   std::string address() const;
-  // "listening grpc=host:port metrics=host:port incarnation=...": for scripts, on stdout.
+  // "listening grpc=host:port metrics=host:port incarnation=...": for scripts, on stdout. Without
+  // metrics= if they are not served.
   std::string ListeningLine() const;
   WorkerLoad load() const;
   const Metrics& metrics() const;

@@ -112,7 +112,7 @@ std::string WorkerTable::WhyUnusable(const Row& row, const WorkerReport& report)
                         " of the request protocol, the router speaks version ",
                         rpc::kRequestProtocol, ": workers are replaced before routers");
   }
-  if (!report.ready) return "worker says it is not ready (starting or draining)";
+  if (!report.ready) return "it is draining";
   return "";
 }
 
@@ -149,7 +149,7 @@ void WorkerTable::OnPollFailed(WorkerKey key, const absl::Status& status) {
   row->polled = true;
   if (absl::IsDeadlineExceeded(status) && ++row->timeouts_in_a_row <= kTimeoutsAllowed) return;
   row->worker.ready = false;
-  row->worker.not_ready_reason = absl::StrCat("does not answer: ", status.message());
+  row->worker.not_ready_reason = std::string(status.message());
   if (row->leaving) Leave(*row);
   ForgetIfDone(key);
 }
