@@ -53,7 +53,7 @@ struct LaneService::Impl {
       : options(with),
         fabric(*from),
         receiver(*to),
-        listener(std::move(socket)),
+        door(std::move(socket)),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         memory(std::move(staging_memory)),
         staging(Split(memory.bytes, options.group_bytes)),
@@ -71,7 +71,7 @@ struct LaneService::Impl {
   const LaneServiceOptions options;
   Fabric& fabric;
   Receiver& receiver;
-  const shm::Fd listener;
+  shm::Acceptor door;  // thread only
   const shm::Fd wake;
   const StagingMemory memory;
   StagingGroups staging;               // thread only, as all below
@@ -87,7 +87,7 @@ struct LaneService::Impl {
 void LaneService::Impl::Serve() {
   mover = fabric.NewMover();
   while (!stopping) {
-    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
     bool busy = false;
     for (const Connection& connection : connections) {
       watched.push_back({connection.channel->descriptor(), POLLIN, 0});
@@ -113,7 +113,7 @@ void LaneService::Impl::Serve() {
 }
 
 void LaneService::Impl::TakeNew(bool knocked) {
-  if (shm::Fd socket = knocked ? shm::Accept(listener) : shm::Fd(); socket.valid()) {
+  if (shm::Fd socket = knocked ? door.Accept() : shm::Fd(); socket.valid()) {
     Take(MakeUnixLane(std::move(socket)));
   }
   MutexLock lock(mutex);

@@ -29,8 +29,8 @@ namespace {
 // Any process of the machine may connect. Workers of one machine are few, and say Hello at once.
 constexpr size_t kMaxConnections = 256;
 constexpr std::chrono::seconds kHelloPatience{1};
-// How late it may be noticed that no Hello came.
-constexpr int kHelloTickMs = 100;
+// How late it may be noticed that no Hello came, or that the door can be watched again.
+constexpr int kTickMs = 100;
 
 struct Connection {
   shm::Fd socket;
@@ -57,7 +57,7 @@ absl::StatusOr<shm::Mapping> MapArena(const shm::Fd& memory, uint64_t bytes) {
 struct ShmService::Impl {
   Impl(Receiver* to, shm::Fd socket)
       : receiver(to),
-        listener(std::move(socket)),
+        door(std::move(socket)),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         thread([this] { Serve(); }) {}
 
@@ -71,7 +71,7 @@ struct ShmService::Impl {
   absl::Status OnPosted(Connection& connection, const shm::Posted& posted);
 
   Receiver* const receiver;
-  const shm::Fd listener;
+  shm::Acceptor door;  // thread only
   const shm::Fd wake;
   std::vector<Connection> connections;  // thread only
   std::atomic<size_t> connection_count = 0;
@@ -81,13 +81,13 @@ struct ShmService::Impl {
 
 void ShmService::Impl::Serve() {
   while (!stopping) {
-    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
-    bool all_greeted = true;
+    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
+    bool wait = watched[1].fd >= 0;  // as long as it takes
     for (const Connection& connection : connections) {
       watched.push_back({connection.socket.get(), POLLIN, 0});
-      all_greeted &= connection.greeted();
+      wait &= connection.greeted();
     }
-    poll(watched.data(), watched.size(), all_greeted ? -1 : kHelloTickMs);
+    poll(watched.data(), watched.size(), wait ? -1 : kTickMs);
     const Clock::TimePoint now = Clock::Real().Now();  // a frame may take its time
     for (size_t i = watched.size(); i-- > 2;) {        // from the back: ended ones are erased
       if (watched[i].revents == 0) continue;
@@ -105,7 +105,7 @@ void ShmService::Impl::Serve() {
 }
 
 void ShmService::Impl::TakeNew() {
-  shm::Fd socket = shm::Accept(listener);
+  shm::Fd socket = door.Accept();
   if (!socket.valid()) return;
   if (connections.size() < kMaxConnections) {
     connections.push_back({.socket = std::move(socket)});

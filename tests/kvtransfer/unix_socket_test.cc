@@ -1,10 +1,13 @@
 #include "kvtransfer/shm/unix_socket.h"
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -97,6 +100,26 @@ TEST_F(UnixSocketTest, AMessageThatDoesNotFitIsUnavailable) {
   ASSERT_THAT(Send(client_, longer), IsOk());
   EXPECT_THAT(Receive(server_, message_),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("too long")));
+}
+
+// Poll would return at once, again and again, for what cannot be taken.
+TEST(AcceptorTest, WithoutDescriptorsTheListenerIsNotWatchedForAMoment) {
+  const std::string name = absl::StrCat("baton-test-", NewIncarnation());
+  Acceptor acceptor(*Listen(name));
+  const auto client = Connect(name);
+  ASSERT_THAT(client, IsOk());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto began = Clock::Real().Now();
+  EXPECT_FALSE(acceptor.Accept().valid());
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  while (acceptor.watched() < 0) std::this_thread::yield();
+  EXPECT_GE(Clock::Real().Now() - began, std::chrono::milliseconds(50));
+  EXPECT_TRUE(acceptor.Accept().valid());
+  EXPECT_FALSE(acceptor.Accept().valid());  // nobody is there
+  EXPECT_GE(acceptor.watched(), 0);
 }
 
 TEST(UnixSocketNameTest, NobodyListensThereOrSomebodyElseDoes) {
