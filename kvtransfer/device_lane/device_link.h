@@ -16,7 +16,8 @@
 
 namespace baton::kvtransfer {
 
-inline constexpr size_t kMaxGroupBytes = size_t{32} << 20;  // below the half links are not filled
+// With less than half of it links are not filled.
+inline constexpr size_t kMaxGroupBytes = size_t{32} << 20;
 
 // Of one lane, each from its offer until it is declined or has run at the sending end.
 inline constexpr size_t kMaxGroupsInFlight = 8;
@@ -46,8 +47,8 @@ class DeviceLink {
 using LinkSay = std::function<void(std::string)>;
 
 // Both ends create the link of a generation, neither before the other has left the one before.
-// UNAVAILABLE: it cannot be created (now).
+// One that cannot work says so as broken.
 using DeviceLinkFactory =
-    std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>(uint64_t generation, LinkSay say)>;
+    std::function<std::unique_ptr<DeviceLink>(uint64_t generation, LinkSay say)>;
 
 }  // namespace baton::kvtransfer

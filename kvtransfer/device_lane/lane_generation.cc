@@ -1,7 +1,5 @@
 #include "kvtransfer/device_lane/lane_generation.h"
 
-#include "absl/status/statusor.h"
-
 namespace baton::kvtransfer {
 
 LaneGeneration::LaneGeneration(DeviceLinkFactory factory, std::function<void(LaneMessage)> send)
@@ -10,8 +8,9 @@ LaneGeneration::LaneGeneration(DeviceLinkFactory factory, std::function<void(Lan
 }
 
 void LaneGeneration::OnReset() {
-  peer_reset_ = true;
-  MakeLink();
+  if (link_ != nullptr) return;
+  link_ = factory_(number_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
+  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
 }
 
 bool LaneGeneration::OnLink(const LaneLink& message) {
@@ -24,19 +23,9 @@ bool LaneGeneration::OnLink(const LaneLink& message) {
   return true;
 }
 
-void LaneGeneration::MakeLink() {
-  if (!peer_reset_ || link_ != nullptr) return;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link =
-      factory_(number_, [this](std::string bytes) { Say(LaneLink{std::move(bytes)}); });
-  if (!link.ok()) return;
-  link_ = *std::move(link);
-  for (const std::string& bytes : std::exchange(early_, {})) link_->OnMessage(bytes);
-}
-
 void LaneGeneration::Abort() {
   link_.reset();
   early_.clear();
-  peer_reset_ = false;
 }
 
 void LaneGeneration::Begin(uint64_t number) {

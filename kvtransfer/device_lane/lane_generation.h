@@ -29,12 +29,10 @@ class LaneGeneration {
     send_({number_, std::move(body)});
   }
 
-  // The peer is in this generation too.
+  // The peer is in this generation too: makes the link.
   void OnReset();
   // False: the peer says too much to a link that is not there yet.
   [[nodiscard]] bool OnLink(const LaneLink& message);
-  // Makes the link if it is time to; where it cannot be made yet, for another call.
-  void MakeLink();
 
   // Aborts the link. Nothing but Begin or the end follows.
   void Abort();
@@ -46,7 +44,6 @@ class LaneGeneration {
   const std::function<void(LaneMessage)> send_;
 
   uint64_t number_ = 1;
-  bool peer_reset_ = false;
   std::vector<std::string> early_;  // said to a link that is not there yet
   std::unique_ptr<DeviceLink> link_;
 };

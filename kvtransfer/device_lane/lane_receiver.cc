@@ -126,7 +126,6 @@ void LaneReceiver::Poll() {
   if (!granted_.empty() && clock_.Now() - last_progress_ > options_.patience) {
     Reset(generation() + 1, "a group did not end in time");
   }
-  generation_.MakeLink();
   GrantWaiting();
 }
 

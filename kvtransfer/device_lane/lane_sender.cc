@@ -138,7 +138,6 @@ std::vector<Completion> LaneSender::Poll() {
     Reset(generation() + 1, absl::UnavailableError("a group did not end in time"));
     break;
   }
-  generation_.MakeLink();
   OfferWaiting();
   return std::exchange(completions_, {});
 }

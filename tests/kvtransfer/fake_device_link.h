@@ -90,7 +90,7 @@ class FakeDevice {
     const std::shared_ptr<Wire> wire_;
   };
 
-  absl::StatusOr<std::unique_ptr<DeviceLink>> Create(uint64_t generation, bool sends) {
+  std::unique_ptr<DeviceLink> Create(uint64_t generation, bool sends) {
     EXPECT_TRUE(created_.emplace(generation, sends).second) << "created twice: " << generation;
     std::shared_ptr<Wire>& wire = wires_[generation];
     if (wire == nullptr) wire = std::make_shared<Wire>();

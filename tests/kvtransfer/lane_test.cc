@@ -295,7 +295,7 @@ TEST_F(HostileLaneReceiver, ASecondAnswerEndsTheGeneration) {
 
 // The group of a cancelled post runs and is answered like any other, once.
 TEST_F(HostileLaneReceiver, ACancelledGroupIsAnsweredOnce) {
-  auto receiver = *device_.ReceiverEnd()(1, nullptr);
+  auto receiver = device_.ReceiverEnd()(1, nullptr);
   std::array<std::byte, 32> to{};
   Say(LaneGrant{.post = 1, .sequence = 1});
   sender_.Cancel(1);
@@ -328,8 +328,8 @@ TEST_F(HostileLaneReceiver, TooMuchForALinkThatIsNotThereEndsTheGeneration) {
 
 TEST(FakeDeviceTest, HangsWhenGroupsAreIssuedOutOfOrder) {
   FakeDevice device;
-  auto sender = *device.SenderEnd()(1, nullptr);
-  auto receiver = *device.ReceiverEnd()(1, nullptr);
+  auto sender = device.SenderEnd()(1, nullptr);
+  auto receiver = device.ReceiverEnd()(1, nullptr);
   std::array<std::byte, 8> from{};
   std::array<std::byte, 8> to{};
   sender->Send(2, from);
