@@ -113,18 +113,18 @@ double NcclGroups(Fabric& fabric, DecodeProcess& decode) {
   const std::string id = decode.Ask(absl::StrCat("raw ", kRawGroups, " ", kRawBytes));
   BATON_CHECK(absl::StartsWith(id, "id ")) << id;
   auto link = fabric.SenderEnd(*memory)(1, [](const std::string&) {});
-  (*link)->OnMessage(absl::HexStringToBytes(id.substr(3)));
+  link->OnMessage(absl::HexStringToBytes(id.substr(3)));
   const auto wait_for = [&](uint64_t groups) {
     while (true) {
-      const absl::StatusOr<uint64_t> done = (*link)->Done();
+      const absl::StatusOr<uint64_t> done = link->Done();
       BATON_CHECK(done.ok()) << done.status();
       if (*done >= groups) return;
     }
   };
-  (*link)->Send(0, memory->bytes);
+  link->Send(0, memory->bytes);
   wait_for(1);  // joined and connected
   const auto begin = SteadyClock::now();
-  for (size_t i = 1; i < kRawGroups; ++i) (*link)->Send(i, memory->bytes);
+  for (size_t i = 1; i < kRawGroups; ++i) link->Send(i, memory->bytes);
   wait_for(kRawGroups);
   const double seconds = Seconds(SteadyClock::now() - begin).count();
   BATON_CHECK(decode.Line() == "received");

@@ -103,10 +103,9 @@ class Decode {
     BATON_CHECK(memory.ok() && end.ok());
     auto link =
         (*end)(1, [this](const std::string& id) { Say("id " + absl::BytesToHexString(id)); });
-    BATON_CHECK(link.ok()) << link.status();
-    for (uint64_t i = 0; i < groups; ++i) (*link)->Receive(i, memory->bytes);
+    for (uint64_t i = 0; i < groups; ++i) link->Receive(i, memory->bytes);
     while (true) {
-      const absl::StatusOr<uint64_t> done = (*link)->Done();
+      const absl::StatusOr<uint64_t> done = link->Done();
       BATON_CHECK(done.ok()) << done.status();
       if (*done == groups) break;
     }
