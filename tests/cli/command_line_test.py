@@ -35,7 +35,7 @@ class CommandLine(unittest.TestCase):
                 (("up", "--prefil=2"), "baton up: unknown flag --prefil, did you mean --prefill? (see baton up --help)"),
                 (("up", "--prefil", "2"), "baton up: unknown flag --prefil, did you mean --prefill? (see baton up --help)"),
                 (("up", "now"), 'baton up: unexpected argument "now" (see baton up --help)'),
-                (("up", "--prefill=-1"), "baton up: --prefill: Value -1 not in range 0 to 1024 (see baton up --help)"),
+                (("up", "--prefill=-1"), "baton up: --prefill: Value -1 not in range 0 to 64 (see baton up --help)"),
                 (("chatt",), "baton: no command chatt, did you mean chat? (see baton --help)"),
                 (("--versio",), "baton: unknown flag --versio, did you mean --version? (see baton --help)")):
             shown = baton(*arguments)
