@@ -35,16 +35,14 @@ class ChoicesTest : public RouterFixture {
       });
     }
   }
-  // The second fails, the others say a word and go on.
+  // All say a word, so that a stream has begun; then the second fails and the others go on.
   void FailTheSecond() {
     for (const auto& worker : decode_) {
       worker->SetBehaviour([](const v1::DecodeGenerateRequest& request) {
-        if (request.sampling().seed() == 8) {
-          return Plan{.status = absl::InvalidArgumentError("no such luck")};
-        }
         Plan plan{.messages = Answer(request, Tokens().Encode("The"))};
         plan.messages.back().clear_finish_reason();
-        plan.hang = true;
+        plan.hang = request.sampling().seed() != 8;
+        if (!plan.hang) plan.status = absl::InvalidArgumentError("no such luck");
         return plan;
       });
     }
