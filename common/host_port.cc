@@ -34,6 +34,14 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
 
 bool IsHostPort(const std::string& text) { return ParseHostPort(text).ok(); }
 
+absl::string_view HostPart(absl::string_view address) {
+  return address.substr(0, address.rfind(':'));
+}
+
+std::string WithPort(absl::string_view address, int port) {
+  return absl::StrCat(HostPart(address), ":", port);
+}
+
 bool IsAnyAddress(absl::string_view host) {
   return host == "0.0.0.0" || host == "::" || host == "[::]" || host == "*";
 }

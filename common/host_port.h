@@ -18,6 +18,11 @@ struct HostPort {
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 bool IsHostPort(const std::string& text);
 
+// The host of an address that ParseHostPort takes, brackets included, and that host with another
+// port: where somebody listens who has let the kernel choose.
+absl::string_view HostPart(absl::string_view address);
+std::string WithPort(absl::string_view address, int port);
+
 // Whether whoever listens at this host, with or without brackets, does so at all addresses of the
 // machine, and nobody elsewhere can connect to it by this name.
 bool IsAnyAddress(absl::string_view host);

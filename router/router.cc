@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/rpc/credentials.h"
@@ -94,10 +95,6 @@ absl::StatusOr<Prepared> Prepare(const RouterConfig& config) {
     BATON_ASSIGN_OR_RETURN(prepared.keys, ApiKeys::Load(config.api_keys_file));
   }
   return prepared;
-}
-
-std::string WithPort(const std::string& listen, int port) {
-  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
 }
 
 // What serves requests, once the model is there. Members are destroyed from the last to the first:

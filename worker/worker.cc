@@ -27,16 +27,6 @@ std::string NameOf(v1::WorkerRole kind) {
   return kind == v1::WORKER_ROLE_PREFILL ? "prefill" : "decode";
 }
 
-// host of "host:port"; brackets of IPv6 stay.
-absl::StatusOr<std::string> HostOf(absl::string_view flag, absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  if (colon == absl::string_view::npos || colon == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " is \"", address, "\"; expected host:port"));
-  }
-  return std::string(address.substr(0, colon));
-}
-
 }  // namespace
 
 // Members are destroyed from the last to the first: who calls goes before who is called.
@@ -70,9 +60,8 @@ struct Worker::Impl {
   const std::unique_ptr<Role> role;
   ControlService control;
 
-  v1::WorkerRef self;        // set by Listen
-  std::string metrics_host;  // where metrics are listened for, if they are
-  Mutex ready_mutex;         // health and WorkerControl say the same
+  v1::WorkerRef self;  // set by Listen
+  Mutex ready_mutex;   // health and WorkerControl say the same
   std::unique_ptr<rpc::GrpcServer> server;
   Metrics::Reader occupancy;
   Metrics::Reader requests;
@@ -112,9 +101,7 @@ absl::Status Worker::Impl::Start() {
 // Binds both ports. Health is NOT_SERVING.
 absl::Status Worker::Impl::Listen(const Role::Services& services) {
   BATON_RETURN_IF_ERROR(CheckAdvertised(config));
-  BATON_ASSIGN_OR_RETURN(const std::string host, HostOf("listen", config.listen));
   if (!config.metrics_listen.empty()) {
-    BATON_ASSIGN_OR_RETURN(metrics_host, HostOf("metrics-listen", config.metrics_listen));
     BATON_RETURN_IF_ERROR(registry.Serve(config.metrics_listen)) << "metrics-listen";
   }
   rpc::ServerOptions options;
@@ -129,7 +116,7 @@ absl::Status Worker::Impl::Listen(const Role::Services& services) {
   BATON_RETURN_IF_ERROR(listening.status()) << "listen";
   server = *std::move(listening);
   self.set_incarnation(incarnation);
-  self.set_address(config.advertise.empty() ? absl::StrCat(host, ":", server->port())
+  self.set_address(config.advertise.empty() ? WithPort(config.listen, server->port())
                                             : config.advertise);
   return absl::OkStatus();
 }
@@ -161,10 +148,9 @@ void Worker::Impl::Serve(const engine::ModelIdentity& identity) {
 // Where others find the metrics: at the host they know this worker by if every address is
 // listened on.
 std::string Worker::Impl::MetricsAddress() const {
-  if (metrics_host.empty()) return "";
-  const absl::StatusOr<std::string> known = HostOf("advertise", self.address());
-  const bool any = IsAnyAddress(metrics_host) && known.ok();
-  return absl::StrCat(any ? *known : metrics_host, ":", registry.port());
+  if (config.metrics_listen.empty()) return "";
+  const bool any = IsAnyAddress(HostPart(config.metrics_listen));
+  return WithPort(any ? self.address() : config.metrics_listen, registry.port());
 }
 
 void Worker::Impl::SetNotReady() {
@@ -200,10 +186,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerConfig& config
 std::string Worker::address() const { return impl_->self.address(); }
 
 std::string Worker::ListeningLine() const {
-  std::string metrics;
-  if (!impl_->metrics_host.empty()) {
-    metrics = absl::StrFormat(" metrics=%s:%d", impl_->metrics_host, impl_->registry.port());
-  }
+  const std::string& listen = impl_->config.metrics_listen;
+  const std::string metrics =
+      listen.empty() ? "" : absl::StrCat(" metrics=", WithPort(listen, impl_->registry.port()));
   return absl::StrFormat("listening grpc=%s%s incarnation=%016x", address(), metrics,
                          impl_->incarnation);
 }

@@ -33,5 +33,17 @@ TEST(HostPortTest, AnythingElseIsRefusedByName) {
   }
 }
 
+TEST(HostPortTest, AHostMayGetAnotherPort) {
+  EXPECT_EQ(HostPart("worker.example:7002"), "worker.example");
+  EXPECT_EQ(HostPart("[::1]:7002"), "[::1]");
+  EXPECT_EQ(WithPort("127.0.0.1:0", 7002), "127.0.0.1:7002");
+  EXPECT_EQ(WithPort("[::1]:0", 7002), "[::1]:7002");
+}
+
+TEST(HostPortTest, AllAddressesOfAMachineAreNoName) {
+  for (const char* any : {"0.0.0.0", "::", "[::]", "*"}) EXPECT_TRUE(IsAnyAddress(any)) << any;
+  for (const char* one : {"127.0.0.1", "[::1]", "worker"}) EXPECT_FALSE(IsAnyAddress(one)) << one;
+}
+
 }  // namespace
 }  // namespace baton
