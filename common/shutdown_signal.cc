@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 50'000'000};  // until a start has ended
+constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 2'000'000};  // a start that is over waits
 
 sigset_t ShutdownSignals() {
   sigset_t set;
