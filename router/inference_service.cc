@@ -9,6 +9,7 @@
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
 #include "router/dispatch/client_request_id.h"
+#include "router/field_at_fault.h"
 
 namespace baton::router {
 namespace {
@@ -145,6 +146,12 @@ v1::ServedBy ToProto(const HandoffFigures& handoff) {
   return proto;
 }
 
+// The words name it, too; the payload is no detail that a client could read.
+absl::Status WithoutField(absl::Status status) {
+  status.ErasePayload(kFieldAtFault);
+  return status;
+}
+
 class GrpcSink final : public GenerationSink {
  public:
   GrpcSink(std::shared_ptr<GenerateStream> stream, const RequestId& id)
@@ -173,7 +180,7 @@ class GrpcSink final : public GenerationSink {
       *response.mutable_served_by() = ToProto(end.handoff);
       stream_->Write(std::move(response));
     }
-    stream_->Finish(end.status);
+    stream_->Finish(WithoutField(end.status));
   }
 
  private:
@@ -258,7 +265,7 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
     const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->service_.load()->Start(
         std::move(asked), std::make_shared<GrpcSink>(stream_, id_), timeout);
     if (!generation.ok()) {
-      stream_->Finish(generation.status());
+      stream_->Finish(WithoutField(generation.status()));
       return;
     }
     {

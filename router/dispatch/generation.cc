@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "router/dispatch/client_status.h"
+#include "router/field_at_fault.h"
 
 namespace baton::router {
 namespace {
@@ -126,10 +127,10 @@ void Generation::OnDecodeMessage(uint32_t attempt, DecodeMessage message) {
   PushTokens(std::move(message));
   if (!spec_.stream && pending_.token_ids.size() > spec_.max_held_tokens) {
     call_->Cancel();
-    End(absl::InvalidArgumentError(absl::StrCat(
-        "the answer has more than ", spec_.max_held_tokens,
-        " tokens, and the log-probabilities of ",
-        "no more are held: ask for less (max_tokens, n, top_logprobs), or for a stream")));
+    End(AtFault("logprobs", absl::InvalidArgumentError(absl::StrCat(
+                                "the answer has more than ", spec_.max_held_tokens,
+                                " tokens, and the log-probabilities of no more are held: ask for "
+                                "less (max_tokens, n, top_logprobs), or for a stream"))));
     return;
   }
   if (text_->matched_stop().empty()) return;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/status_macros.h"
+#include "router/field_at_fault.h"
 #include "router/policy/route.h"
 
 namespace baton::router {
@@ -18,8 +19,9 @@ absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t vocab_size,
                            const std::string& field) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(field, "[", i, "] is ", ids[i], ", token ids are 0 to ", vocab_size - 1));
+      return AtFault(
+          field, absl::InvalidArgumentError(absl::StrCat(field, "[", i, "] is ", ids[i],
+                                                         ", token ids are 0 to ", vocab_size - 1)));
     }
   }
   return absl::OkStatus();
@@ -28,8 +30,9 @@ absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t vocab_size,
 absl::Status CheckLogitBias(std::span<const LogitBias> biases, int32_t vocab_size) {
   for (const LogitBias& entry : biases) {
     if (entry.token < 0 || entry.token >= vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat("logit_bias has the token id ", entry.token,
-                                                     ", token ids are 0 to ", vocab_size - 1));
+      return AtFault("logit_bias", absl::InvalidArgumentError(
+                                       absl::StrCat("logit_bias has the token id ", entry.token,
+                                                    ", token ids are 0 to ", vocab_size - 1)));
     }
   }
   return absl::OkStatus();
@@ -53,10 +56,12 @@ absl::Status CheckChatPrompts(const ChatInput& chat, const ServedModel& model) {
   if (model.chat_prompts) return absl::OkStatus();
   const bool max_effort = chat.thinking && chat.effort == ReasoningEffort::kMax;
   if (!HasTools(chat) && !max_effort) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      HasTools(chat) ? "tools" : "reasoning effort max",
-      " cannot be used: the model's directory has no chat_prompts.json; who runs the router makes "
-      "it with `baton import-prompts MODEL/encoding/encoding_dsv4.py`"));
+  return AtFault(
+      HasTools(chat) ? "tools" : "reasoning_effort",
+      absl::InvalidArgumentError(absl::StrCat(
+          HasTools(chat) ? "tools" : "reasoning effort max",
+          " cannot be used: the model's directory has no chat_prompts.json; who runs "
+          "the router makes it with `baton import-prompts MODEL/encoding/encoding_dsv4.py`")));
 }
 
 SamplingParams ToSampling(const RequestedSampling& requested, const ServedModel& model) {
@@ -89,8 +94,9 @@ GenerationService::~GenerationService() {
 absl::StatusOr<std::vector<Gate::Pass>> GenerationService::Admit(size_t count) {
   const size_t most = static_cast<size_t>(options_.max_concurrent_requests);
   if (count > most) {
-    return absl::InvalidArgumentError(absl::StrCat("n is ", count, ", and no more than ", most,
-                                                   " choices can be under way at a time"));
+    return AtFault(
+        "n", absl::InvalidArgumentError(absl::StrCat("n is ", count, ", and no more than ", most,
+                                                     " choices can be under way at a time")));
   }
   std::vector<Gate::Pass> passes(count);
   for (Gate::Pass& pass : passes) {
@@ -110,8 +116,9 @@ absl::Status GenerationService::CheckTextLength(size_t bytes) const {
   const size_t most =
       options_.max_prompt_tokens > 0 ? options_.max_prompt_tokens : LongestContext(*workers());
   if (most == 0 || bytes / model_->tokenizer.longest_token_bytes() <= most) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("the prompt has ", bytes, " bytes, which is more than ",
-                                            most, " tokens, the most that are accepted"));
+  return AtFault("prompt", absl::OutOfRangeError(
+                               absl::StrCat("the prompt has ", bytes, " bytes, which is more than ",
+                                            most, " tokens, the most that are accepted")));
 }
 
 absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
@@ -126,11 +133,12 @@ absl::StatusOr<std::vector<int32_t>> GenerationService::Tokenize(
   }
   const ChatInput& chat = std::get<ChatInput>(request.input);
   BATON_RETURN_IF_ERROR(CheckChatPrompts(chat, *model_));
-  BATON_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments, RenderChat(chat, *model_));
+  const absl::StatusOr<std::vector<TextSegment>> segments = RenderChat(chat, *model_);
+  if (!segments.ok()) return AtFault("prompt", segments.status());
   size_t bytes = 0;
-  for (const TextSegment& segment : segments) bytes += segment.text.size();
+  for (const TextSegment& segment : *segments) bytes += segment.text.size();
   BATON_RETURN_IF_ERROR(CheckTextLength(bytes));
-  return model_->tokenizer.Encode(segments);
+  return model_->tokenizer.Encode(*segments);
 }
 
 // An answer that is not streamed is put together in memory, and log-probabilities are by far the
@@ -143,26 +151,32 @@ absl::Status GenerationService::BoundLogprobs(size_t choices, GenerationSpec* sp
   spec->max_held_tokens = static_cast<size_t>(options_.max_logprobs_bytes / each);
   if (spec->max_tokens.value_or(0) <= spec->max_held_tokens) return absl::OkStatus();
   const bool chat = spec->endpoint == Endpoint::kChatCompletions;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the log-probabilities of ", choices, " choices (n) of up to ", *spec->max_tokens,
-      " tokens (max_tokens) with ", *spec->sampling.top_logprobs, " others at each (",
-      chat ? "top_logprobs" : "logprobs", ") may take ", *spec->max_tokens * each,
-      " bytes, at most ", options_.max_logprobs_bytes, " are held: ask for less, or for a stream"));
+  return AtFault("logprobs",
+                 absl::InvalidArgumentError(absl::StrCat(
+                     "the log-probabilities of ", choices, " choices (n) of up to ",
+                     *spec->max_tokens, " tokens (max_tokens) with ", *spec->sampling.top_logprobs,
+                     " others at each (", chat ? "top_logprobs" : "logprobs", ") may take ",
+                     *spec->max_tokens * each, " bytes, at most ", options_.max_logprobs_bytes,
+                     " are held: ask for less, or for a stream")));
 }
 
 absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationRequest& request) const {
   if (!request.model.empty() && request.model != model_->name) {
-    return absl::NotFoundError(absl::StrCat(
-        "the model '", request.model, "' does not exist; this router serves '", model_->name, "'"));
+    return AtFault("model", absl::NotFoundError(absl::StrCat(
+                                "the model '", request.model,
+                                "' does not exist; this router serves '", model_->name, "'")));
   }
   BATON_RETURN_IF_ERROR(
       CheckTokenIds(request.sampling.stop_token_ids, model_->vocab_size, "stop_token_ids"));
   BATON_RETURN_IF_ERROR(CheckLogitBias(request.sampling.logit_bias, model_->vocab_size));
   BATON_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, Tokenize(request));
-  if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
+  if (prompt.empty()) {
+    return AtFault("prompt", absl::InvalidArgumentError("the prompt is empty"));
+  }
   if (options_.max_prompt_tokens > 0 && prompt.size() > options_.max_prompt_tokens) {
-    return absl::OutOfRangeError(absl::StrCat("the prompt has ", prompt.size(), " tokens, at most ",
-                                              options_.max_prompt_tokens, " are accepted"));
+    return AtFault("prompt", absl::OutOfRangeError(
+                                 absl::StrCat("the prompt has ", prompt.size(), " tokens, at most ",
+                                              options_.max_prompt_tokens, " are accepted")));
   }
 
   GenerationSpec spec;

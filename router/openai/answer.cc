@@ -125,10 +125,11 @@ void HttpAnswer::OnEnd(size_t choice, GenerationDelta all, const GenerationEnd& 
 void HttpAnswer::Fail(const absl::Status& status) {
   failed_ = true;
   reply_->Post([self = shared_from_this()] { self->CancelOthers(); });
+  const ApiError error = ErrorOf(status, header_.field_names);
   if (!streaming_) {
-    Respond(ErrorResponse(ErrorOf(status)));
+    Respond(ErrorResponse(error));
   } else {
-    reply_->Write(ErrorEvent(status));
+    reply_->Write(ErrorEvent(error));
     reply_->Finish();
   }
 }

@@ -12,6 +12,7 @@
 #include "common/version.h"
 #include "nlohmann/json.hpp"
 #include "router/dispatch/client_request_id.h"
+#include "router/field_at_fault.h"
 #include "router/openai/answer.h"
 #include "router/openai/error.h"
 #include "router/openai/request.h"
@@ -186,13 +187,14 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
                      .model = model.name,
                      .include_usage = completion.include_usage,
                      .continuous_usage = completion.continuous_usage_stats,
+                     .field_names = completion.field_names,
                      .logprobs_tokenizer =
                          completion.generation.sampling.top_logprobs ? &model.tokenizer : nullptr},
       header_id, completion.generation.stream, completion.choices);
   const absl::StatusOr<std::vector<std::shared_ptr<Generation>>> generations =
       service.Prepare(std::move(completion.generation), answer->Sinks());
   if (!generations.ok()) {
-    respond(ErrorOf(generations.status()));
+    respond(ErrorOf(generations.status(), completion.field_names));
     return;
   }
   answer->Start(*generations);
@@ -218,8 +220,8 @@ HttpResponse OpenAiApi::Get(const std::string& path, Endpoint* endpoint) const {
   }
   const std::string id = PercentDecoded(path.substr(kModelsPath.size() + 1));
   if (id == model.name) return JsonResponse(200, card);
-  return ErrorResponse(
-      ErrorOf(absl::NotFoundError(absl::StrCat("the model '", id, "' does not exist"))));
+  return ErrorResponse(ErrorOf(
+      AtFault("model", absl::NotFoundError(absl::StrCat("the model '", id, "' does not exist")))));
 }
 
 // 200 only if a request that came now would find workers.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "router/field_at_fault.h"
 
 namespace baton::router {
 namespace {
@@ -73,11 +74,15 @@ ApiError InvalidField(std::string param, std::string message) {
   return {.http_status = 400, .message = std::move(message), .param = std::move(param)};
 }
 
-ApiError ErrorOf(const absl::Status& status) {
+ApiError ErrorOf(const absl::Status& status, const FieldNames& names) {
   const int http_status = HttpStatusOf(status.code());
+  std::string field = FieldAtFault(status);
+  // Workers, who say nothing of fields, find only prompts too long.
+  if (field == "prompt" || (field.empty() && absl::IsOutOfRange(status))) field = names.prompt;
+  if (field == "max_tokens") field = names.max_tokens;
   return {.http_status = http_status,
           .message = std::string(status.message()),
-          .param = absl::IsNotFound(status) ? "model" : "",
+          .param = std::move(field),
           .code = ErrorCodeOf(status.code()),
           .retry_after = http_status == 429 || http_status == 503};
 }

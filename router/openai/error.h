@@ -22,8 +22,14 @@ std::string ErrorType(int http_status);
 
 ApiError InvalidField(std::string param, std::string message);
 
+// What a client calls what is at fault (FieldAtFault) under other names.
+struct FieldNames {
+  std::string prompt = "prompt";
+  std::string max_tokens = "max_tokens";
+};
+
 // Of a generation that could not start or failed.
-ApiError ErrorOf(const absl::Status& status);
+ApiError ErrorOf(const absl::Status& status, const FieldNames& names = {});
 
 std::string ErrorJson(const ApiError& error);
 HttpResponse ErrorResponse(const ApiError& error);

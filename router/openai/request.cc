@@ -190,6 +190,16 @@ void ReadChatTokenLimits(FieldReader& fields, RequestedSampling* sampling) {
   sampling->max_tokens = completion_tokens;
 }
 
+// A limit that the client did not set is not for it to lower: what it can shorten is the prompt.
+FieldNames NamesOf(Endpoint endpoint, FieldReader& fields) {
+  FieldNames names{.prompt = endpoint == Endpoint::kChatCompletions ? "messages" : "prompt"};
+  names.max_tokens = names.prompt;
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (fields.Find(name) != nullptr) names.max_tokens = name;
+  }
+  return names;
+}
+
 using Result = std::variant<CompletionRequest, ApiError>;
 
 template <typename ReadFields>
@@ -210,6 +220,7 @@ Result Parse(std::string_view body, ReadFields read) {
   CheckTokenCounts(fields, request.generation.sampling);
   fields.RejectUnknown();
   if (fields.error()) return *fields.error();
+  request.field_names = NamesOf(request.generation.endpoint, fields);
   return request;
 }
 

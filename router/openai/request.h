@@ -20,6 +20,7 @@ struct CompletionRequest {
   // Of stream_options.
   bool include_usage = false;
   bool continuous_usage_stats = false;
+  FieldNames field_names = {};  // as this client has them, for errors that are found later
 };
 
 std::variant<CompletionRequest, ApiError> ParseChatCompletion(std::string_view body);

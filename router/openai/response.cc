@@ -209,8 +209,8 @@ std::string ClosingEvents(const ResponseHeader& header, std::span<const Finished
   return absl::StrCat(events, Event(last), "data: [DONE]\n\n");
 }
 
-std::string ErrorEvent(const absl::Status& status) {
-  return absl::StrCat("data: ", ErrorJson(ErrorOf(status)), "\n\n");
+std::string ErrorEvent(const ApiError& error) {
+  return absl::StrCat("data: ", ErrorJson(error), "\n\n");
 }
 
 }  // namespace baton::router

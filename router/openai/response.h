@@ -7,6 +7,7 @@
 
 #include "router/dispatch/generation_events.h"
 #include "router/metrics.h"
+#include "router/openai/error.h"
 #include "router/tokenizer/tokenizer.h"
 
 // Bodies and stream chunks of the two generating endpoints.
@@ -22,6 +23,7 @@ struct ResponseHeader {
   bool include_usage = false;     // of streams: a last chunk with the usage, null in the others,
   bool continuous_usage = false;  // or, as servers of open models offer, the usage so far
   size_t choice = 0;              // of a stream's chunk
+  FieldNames field_names = {};    // for errors
   // Spells the tokens whose log-probabilities are asked for; null: none are.
   const Tokenizer* logprobs_tokenizer = nullptr;
 };
@@ -51,6 +53,6 @@ std::string FinishEvent(const ResponseHeader& header, const GenerationEnd& end);
 // "baton".
 std::string ClosingEvents(const ResponseHeader& header, std::span<const FinishedChoice> choices);
 // An answer that fails after it began: the error, and no [DONE].
-std::string ErrorEvent(const absl::Status& status);
+std::string ErrorEvent(const ApiError& error);
 
 }  // namespace baton::router

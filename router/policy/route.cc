@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "router/field_at_fault.h"
 
 namespace baton::router {
 namespace {
@@ -166,12 +167,16 @@ absl::Status TooLong(const Snapshot& snapshot, WorkerRole role, const RouteQuery
   const bool fits_another = longest == 0 || ContextTokens(role, query) <= longest;
   if (fits_another) return NoneReady(snapshot, role, query);
   if (role == WorkerRole::kPrefill) {
-    return absl::OutOfRangeError(absl::StrCat("the longest prompt is ", longest - 1,
-                                              " tokens; the request has ", query.prompt_tokens));
+    return AtFault("prompt", absl::OutOfRangeError(
+                                 absl::StrCat("the longest prompt is ", longest - 1,
+                                              " tokens; the request has ", query.prompt_tokens)));
   }
-  return absl::OutOfRangeError(absl::StrCat(
-      "the longest context is ", longest, " tokens; the request has ", query.prompt_tokens,
-      " in the prompt and asks for up to ", query.new_tokens, " more"));
+  // Not even one token would fit behind the prompt, or not as many.
+  const char* field = query.prompt_tokens >= longest ? "prompt" : "max_tokens";
+  return AtFault(field, absl::OutOfRangeError(absl::StrCat(
+                            "the longest context is ", longest, " tokens; the request has ",
+                            query.prompt_tokens, " in the prompt and asks for up to ",
+                            query.new_tokens, " more")));
 }
 
 }  // namespace

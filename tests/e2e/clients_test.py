@@ -134,6 +134,12 @@ class OpenAiPackage(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as raised:
             self.client.completions.create(model=MODEL.name, prompt="x", n=17)
         self.assertEqual(raised.exception.param, "n")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.client.chat.completions.create(
+                model=MODEL.name, messages=[{"role": "user", "content": "x"}],
+                max_completion_tokens=2**31 - 1)
+        self.assertEqual(raised.exception.param, "max_completion_tokens")
+        self.assertEqual(raised.exception.code, "context_length_exceeded")
 
     def test_a_closed_stream_cancels_the_request(self):
         stream = self.client.completions.create(model=MODEL.name, prompt="The", max_tokens=4000,

@@ -191,7 +191,7 @@ TEST(ResponseTest, ACompletionStreamHasNoOpening) {
 }
 
 TEST(ResponseTest, AFailedStreamEndsWithTheErrorAndNoDone) {
-  const std::string event = ErrorEvent(absl::UnavailableError("gone"));
+  const std::string event = ErrorEvent(ErrorOf(absl::UnavailableError("gone")));
   const std::vector<Json> events = Events(event);
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].at("error").at("message"), "gone");

@@ -135,7 +135,10 @@ TEST_F(GrpcFrontTest, ErrorsAreStatusesThatNameTheField) {
               baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop")));
   request.clear_stop();
   request.set_model("gpt-5");
-  EXPECT_THAT(Generate(request).status, baton::testing::StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(
+      Generate(request).status,
+      absl::NotFoundError("the model 'gpt-5' does not exist; this router serves 'needle-17m'"))
+      << "details, which statuses have among us, are not for clients";
   request.clear_model();
   request.mutable_chat()->add_messages()->set_role("robot");
   EXPECT_THAT(Generate(request).status,

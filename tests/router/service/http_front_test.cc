@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -225,6 +226,41 @@ TEST_F(HttpFrontTest, BadRequestsAreAnsweredInOpenAisShape) {
     EXPECT_EQ(response.headers.contains("allow"), c.status == 405);
   }
   EXPECT_EQ(DecodeCalls(), 0u);
+}
+
+TEST_F(HttpFrontTest, AnErrorNamesTheMemberThatIsAtFault) {
+  StartReady();
+  const std::string long_text(20'000, '7');  // at most three to a token
+  const auto complete = [](const std::string& field, const Json& value) {
+    Json body = {{"prompt", "x"}};
+    body[field] = value;
+    return body;
+  };
+  Json long_answer = Chat("x");
+  long_answer["max_tokens"] = 5000;
+  Json new_name = Chat("x");
+  new_name["max_completion_tokens"] = 5000;
+  Json biased = Chat("x");
+  biased["logit_bias"] = {{"1024", 1}};
+  const std::tuple<const char*, Json, const char*, const char*> cases[] = {
+      {kChatPath, Chat(long_text), "messages", "context_length_exceeded"},
+      {kChatPath, long_answer, "max_tokens", "context_length_exceeded"},
+      {kChatPath, new_name, "max_completion_tokens", "context_length_exceeded"},
+      {kChatPath, biased, "logit_bias", nullptr},
+      {kCompletionPath, complete("prompt", long_text), "prompt", "context_length_exceeded"},
+      {kCompletionPath, complete("max_tokens", 5000), "max_tokens", "context_length_exceeded"},
+      {kCompletionPath, complete("prompt", ""), "prompt", nullptr},
+      {kCompletionPath, complete("prompt", {7, 1024}), "prompt", nullptr},
+      {kCompletionPath, complete("prompt", std::vector<int>(4090, 7)), "prompt",
+       "context_length_exceeded"},  // with the 16 tokens that nobody asked for
+      {kCompletionPath, complete("stop_token_ids", {1024}), "stop_token_ids", nullptr},
+      {kCompletionPath, complete("model", "gpt-5"), "model", "model_not_found"},
+  };
+  for (const auto& [path, body, param, code] : cases) {
+    const Json error = ErrorOf(Post(path, body));
+    EXPECT_EQ(error.at("param"), param) << error;
+    EXPECT_EQ(error.at("code"), code == nullptr ? Json() : Json(code)) << error;
+  }
 }
 
 TEST_F(HttpFrontTest, OtherContentTypesAre415) {
