@@ -33,7 +33,7 @@ absl::Status Run(const ProbeOptions& options) {
   }
   BATON_RETURN_IF_ERROR(info.status());
   if (!info->ready()) {
-    return absl::UnavailableError(absl::StrCat(options.address, " is not ready: it drains"));
+    return absl::UnavailableError(absl::StrCat(options.address, " is not ready: it is draining"));
   }
   std::cout << options.address << " is ready" << std::endl;
   return absl::OkStatus();
