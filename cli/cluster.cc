@@ -17,6 +17,7 @@
 #include "boost/asio/ip/tcp.hpp"
 #include "cli/files.h"
 #include "cli/http_client.h"
+#include "common/config_file.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "yaml-cpp/yaml.h"
@@ -62,13 +63,17 @@ std::vector<std::string> Joined(const std::vector<std::string>& words) {
 
 // What the file of --config says of an option; empty if nothing, or if it cannot be read: the
 // program that it is for says why.
-std::string ValueInFile(const std::string& path, const std::string& name) try {
-  const YAML::Node root = YAML::LoadFile(path);
-  for (const std::string& key : {name, absl::StrReplaceAll(name, {{"-", "_"}})}) {
-    if (root.IsMap() && root[key] && root[key].IsScalar()) return root[key].Scalar();
+std::string ValueInFile(const std::string& path, const std::string& name) {
+  const absl::StatusOr<std::string> text = ReadConfigFile(path);
+  if (!text.ok()) return "";
+  const absl::StatusOr<YAML::Node> root = ParseConfigText(*text, path);
+  if (!root.ok() || !root->IsMap()) return "";
+  for (const auto& entry : *root) {
+    if (!entry.first.IsScalar() || !entry.second.IsScalar()) continue;
+    if (absl::StrReplaceAll(entry.first.Scalar(), {{"_", "-"}}) == name) {
+      return entry.second.Scalar();
+    }
   }
-  return "";
-} catch (const YAML::Exception&) {
   return "";
 }
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
+#include "common/config_file.h"
 #include "common/config_option.h"
-#include "common/read_file.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
 #include "common/version.h"
@@ -21,11 +21,6 @@
 
 namespace baton {
 namespace {
-
-// "file:line: " of a node; YAML's lines count from 0.
-std::string Where(const std::string& path, const YAML::Mark& mark) {
-  return mark.is_null() ? absl::StrCat(path, ": ") : absl::StrCat(path, ":", mark.line + 1, ": ");
-}
 
 absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(prefix, status.message()));
@@ -183,18 +178,18 @@ absl::Status ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Opt
 }
 
 absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
+  const absl::StatusOr<std::string> text = ReadConfigFile(path);
   if (!text.ok()) return Prefixed("configuration file: ", text.status());
+  BATON_ASSIGN_OR_RETURN(const YAML::Node root, ParseConfigText(*text, path));
   try {
-    const YAML::Node root = YAML::Load(*text);
     if (root.IsNull()) return absl::OkStatus();
     if (!root.IsMap()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(Where(path, root.Mark()), "expected \"key: value\" lines"));
+          absl::StrCat(PlaceInFile(path, root.Mark()), "expected \"key: value\" lines"));
     }
     std::set<std::string> seen;
     for (const auto& entry : root) {
-      const std::string where = Where(path, entry.first.Mark());
+      const std::string where = PlaceInFile(path, entry.first.Mark());
       if (!entry.first.IsScalar()) {
         return absl::InvalidArgumentError(absl::StrCat(where, "a key must be plain text"));
       }
@@ -205,14 +200,14 @@ absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
       BATON_RETURN_IF_ERROR(ApplyNode(path, entry.first, entry.second));
     }
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(path, error.mark), error.msg));
+    return absl::InvalidArgumentError(absl::StrCat(PlaceInFile(path, error.mark), error.msg));
   }
   return absl::OkStatus();
 }
 
 absl::Status ConfigParser::Impl::ApplyNode(const std::string& path, const YAML::Node& key,
                                            const YAML::Node& value) {
-  const std::string where = Where(path, key.Mark());
+  const std::string where = PlaceInFile(path, key.Mark());
   const std::string& written = key.Scalar();
   const std::string name = absl::StrReplaceAll(written, {{"_", "-"}});
   BoundOption* option = Find(name);
@@ -226,7 +221,7 @@ absl::Status ConfigParser::Impl::ApplyNode(const std::string& path, const YAML::
   } else if (value.IsSequence() && option->is_list()) {
     for (const YAML::Node& item : value) {
       if (!item.IsScalar()) {
-        return absl::InvalidArgumentError(absl::StrCat(Where(path, item.Mark()), written,
+        return absl::InvalidArgumentError(absl::StrCat(PlaceInFile(path, item.Mark()), written,
                                                        ": an item of a list must be plain text"));
       }
       texts.push_back(item.Scalar());

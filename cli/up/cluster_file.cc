@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "common/config_file.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
 #include "yaml-cpp/yaml.h"
@@ -25,14 +27,11 @@ bool Names(absl::string_view text, absl::string_view flag) {
 }
 
 struct Reader {
-  absl::string_view source;
+  const std::string& source;
   FlagPlaces& places;
 
-  std::string Place(const YAML::Node& node) const {
-    return absl::StrCat(source, ":", node.Mark().line + 1);
-  }
   absl::Status Error(const YAML::Node& node, absl::string_view message) const {
-    return absl::InvalidArgumentError(absl::StrCat(Place(node), ": ", message));
+    return absl::InvalidArgumentError(absl::StrCat(PlaceInFile(source, node.Mark()), message));
   }
 
   absl::Status Count(const std::string& what, const YAML::Node& node, int low, int* count) const {
@@ -60,7 +59,7 @@ struct Reader {
   absl::StatusOr<std::string> Flag(const YAML::Node& key, const YAML::Node& value) const {
     BATON_ASSIGN_OR_RETURN(const std::vector<std::string> values, Values(key.Scalar(), value));
     const std::string flag = absl::StrCat("--", absl::StrReplaceAll(key.Scalar(), {{"_", "-"}}));
-    places.emplace_back(flag, Place(key));
+    places.emplace_back(flag, absl::StrCat(source, ":", key.Mark().line + 1));
     return absl::StrCat(flag, "=", absl::StrJoin(values, ","));
   }
 
@@ -110,18 +109,17 @@ struct Reader {
 
 }  // namespace
 
-absl::Status ReadClusterFile(absl::string_view text, absl::string_view source,
+absl::Status ReadClusterFile(const std::string& text, const std::string& source,
                              ClusterOptions& options, FlagPlaces& places) {
   const Reader reader{source, places};
+  BATON_ASSIGN_OR_RETURN(const YAML::Node root, ParseConfigText(text, source));
   try {
-    const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsMap()) return reader.Error(root, "no map of keys and values");
     for (const auto& entry : root) {
       BATON_RETURN_IF_ERROR(reader.Section(entry.first, entry.second, options));
     }
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ":", error.mark.line + 1, ": ", error.msg));
+    return absl::InvalidArgumentError(absl::StrCat(PlaceInFile(source, error.mark), error.msg));
   }
   return absl::OkStatus();
 }

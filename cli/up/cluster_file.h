@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "cli/cluster.h"
 
 namespace baton::cli {
@@ -26,7 +25,7 @@ using FlagPlaces = std::vector<std::pair<std::string, std::string>>;
 //
 // Adds to `options` what the text says. INVALID_ARGUMENT names `source` and line; whether a flag
 // exists is for the program to say.
-absl::Status ReadClusterFile(absl::string_view text, absl::string_view source,
+absl::Status ReadClusterFile(const std::string& text, const std::string& source,
                              ClusterOptions& options, FlagPlaces& places);
 
 // `error`, which a program may have made of its flags, and where those that it names stand.

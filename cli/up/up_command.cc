@@ -20,7 +20,7 @@
 #include "cli/terminal.h"
 #include "cli/tls_flags.h"
 #include "cli/up/cluster_file.h"
-#include "common/read_file.h"
+#include "common/config_file.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -59,7 +59,7 @@ absl::StatusOr<ClusterOptions> Merge(const UpOptions& up, FlagPlaces& places) {
                           absl::StrCat("--grpc-listen=", kDefaultGrpcListen),
                           absl::StrCat("--metrics-listen=", kDefaultMetricsListen)};
   if (!up.config.empty()) {
-    BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(up.config));
+    BATON_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(up.config));
     BATON_RETURN_IF_ERROR(ReadClusterFile(text, up.config, cluster, places));
   }
   if (up.model_dir) cluster.model_dir = *up.model_dir;

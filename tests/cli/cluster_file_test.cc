@@ -56,6 +56,8 @@ TEST(ClusterFileTest, ErrorsNameFileAndLine) {
   EXPECT_THAT(error("decode: {count: some}"), refused("c.yaml:1: decode.count"));
   EXPECT_THAT(error("decode: {count: -1}"), refused("decode.count"));
   EXPECT_THAT(error("ranks: 0"), refused("ranks is not a whole number from 1"));
+  EXPECT_THAT(error("model_dir: m\n---\nprefill: {count: 2}"),
+              refused("c.yaml:3: a second document"));
   EXPECT_THAT(error("workers: 3"), refused("workers is no map"));
   EXPECT_THAT(error("workers: {pages: {a: 1}}"), refused("pages is no value"));
   EXPECT_THAT(error("a: [\n"), refused("c.yaml:"));

@@ -288,8 +288,14 @@ TEST_F(ConfigTest, AMissingFileIsNamed) {
 
 TEST_F(ConfigTest, ADirectoryInPlaceOfAFileIsAnErrorThatNamesIt) {
   const std::string flag = "--config=" + ::testing::TempDir();
-  EXPECT_THAT(Parse({flag.c_str()}),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(::testing::TempDir())));
+  EXPECT_THAT(
+      Parse({flag.c_str()}),
+      StatusIs(kInvalid, "configuration file: " + ::testing::TempDir() + " is a directory"));
+}
+
+TEST_F(ConfigTest, ASecondDocumentIsRefusedNotPassedOver) {
+  EXPECT_THAT(ParseText("pages: 7\n---\npages: 8\n"),
+              StatusIs(kInvalid, HasSubstr(path_ + ":3: a second document")));
 }
 
 TEST_F(ConfigTest, HelpListsGroupsDefaultsLimitsAndUnits) {
