@@ -13,7 +13,7 @@ void ForEachObject(FieldReader& fields, const std::string& key, ReadElement read
   const Json* list = fields.Find(key);
   if (list == nullptr) return;
   if (!list->is_array()) {
-    fields.Fail(key, absl::StrCat("is ", TypeOf(*list), ", expected an array"));
+    fields.FailType(key, *list, "an array");
     return;
   }
   for (size_t i = 0; i < list->size() && !fields.error(); ++i) {
@@ -22,7 +22,7 @@ void ForEachObject(FieldReader& fields, const std::string& key, ReadElement read
     if ((*list)[i].is_object()) {
       read(element);
     } else {
-      element.Fail("", absl::StrCat("is ", TypeOf((*list)[i]), ", expected an object"));
+      element.FailType("", (*list)[i], "an object");
     }
     fields.Adopt(element.error());
   }
@@ -36,7 +36,7 @@ void ReadContent(FieldReader& fields, std::vector<ContentPart>* content) {
     return;
   }
   if (!field->is_array()) {
-    fields.Fail("content", absl::StrCat("is ", TypeOf(*field), ", expected a string or an array"));
+    fields.FailType("content", *field, "a string or an array");
     return;
   }
   ForEachObject(fields, "content", [&](FieldReader& part) {
@@ -47,7 +47,7 @@ void ReadContent(FieldReader& fields, std::vector<ContentPart>* content) {
     if (added.type != "text") {
       part.Fail("type", absl::StrCat("is '", added.type, "', only text is supported"));
     } else if (part.Find("text") == nullptr) {
-      part.Fail("text", "is missing");
+      part.FailMissing("text");
     }
   });
 }
@@ -66,7 +66,7 @@ void ReadToolCalls(FieldReader& fields, std::vector<ToolCall>* calls) {
     FieldReader reader(*function, call.PathTo("function"));
     reader.String("name", &added.name);
     reader.String("arguments", &added.arguments);
-    if (added.name.empty()) reader.Fail("name", "is missing");
+    if (added.name.empty()) reader.FailMissing("name");
     call.Adopt(reader.error());
   });
 }
@@ -76,11 +76,11 @@ void ReadMessage(FieldReader& fields, std::vector<Message>* messages) {
   std::string role;
   fields.String("role", &role);
   const std::optional<Role> known = ParseRole(role);
+  if (role.empty()) fields.FailMissing("role");
   if (!known) {
-    fields.Fail("role", role.empty() ? "is missing"
-                                     : absl::StrCat("is '", role,
-                                                    "', expected system, developer, user, "
-                                                    "assistant, tool or latest_reminder"));
+    fields.Fail("role", absl::StrCat("is '", role,
+                                     "', expected system, developer, user, assistant, tool or "
+                                     "latest_reminder"));
     return;
   }
   message.role = *known;
@@ -90,7 +90,7 @@ void ReadMessage(FieldReader& fields, std::vector<Message>* messages) {
     fields.String("reasoning_content", &message.reasoning_content);
     ReadToolCalls(fields, &message.tool_calls);
   } else if (message.content.empty()) {
-    fields.Fail("content", "is missing");
+    fields.FailMissing("content");
   }
   if (message.role == Role::kTool) fields.String("tool_call_id", &message.tool_call_id);
   fields.RejectUnknown();
@@ -137,7 +137,7 @@ void ReadThinking(FieldReader& fields, ChatInput* chat) {
   const Json* kwargs = fields.Find("chat_template_kwargs");
   if (kwargs == nullptr) return;
   if (!kwargs->is_object()) {
-    fields.Fail("chat_template_kwargs", "must be an object");
+    fields.FailType("chat_template_kwargs", *kwargs, "an object");
     return;
   }
   FieldReader reader(*kwargs, "chat_template_kwargs");
@@ -152,7 +152,10 @@ ChatInput ReadChat(FieldReader& fields) {
   ChatInput chat;
   ForEachObject(fields, "messages",
                 [&](FieldReader& message) { ReadMessage(message, &chat.messages); });
-  if (chat.messages.empty()) fields.Fail("messages", "must hold at least one message");
+  if (fields.Find("messages") == nullptr) fields.FailMissing("messages");
+  if (chat.messages.empty()) {
+    fields.Fail("messages", "must hold at least one message", "empty_array");
+  }
   ReadThinking(fields, &chat);
   std::vector<Json> tools = ReadTools(fields);
   if (!tools.empty()) LeadingSystemMessage(&chat.messages).tools = std::move(tools);

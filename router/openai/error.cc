@@ -70,8 +70,11 @@ std::string ErrorType(int http_status) {
   return http_status >= 500 ? "server_error" : "invalid_request_error";
 }
 
-ApiError InvalidField(std::string param, std::string message) {
-  return {.http_status = 400, .message = std::move(message), .param = std::move(param)};
+ApiError InvalidField(std::string param, std::string message, std::string code) {
+  return {.http_status = 400,
+          .message = std::move(message),
+          .param = std::move(param),
+          .code = std::move(code)};
 }
 
 ApiError ErrorOf(const absl::Status& status, const FieldNames& names) {
@@ -80,10 +83,11 @@ ApiError ErrorOf(const absl::Status& status, const FieldNames& names) {
   // Workers, who say nothing of fields, find only prompts too long.
   if (field == "prompt" || (field.empty() && absl::IsOutOfRange(status))) field = names.prompt;
   if (field == "max_tokens") field = names.max_tokens;
+  const bool invalid_field = absl::IsInvalidArgument(status) && !field.empty();
   return {.http_status = http_status,
           .message = std::string(status.message()),
           .param = std::move(field),
-          .code = ErrorCodeOf(status.code()),
+          .code = invalid_field ? "invalid_value" : ErrorCodeOf(status.code()),
           .retry_after = http_status == 429 || http_status == 503};
 }
 

@@ -20,7 +20,7 @@ struct ApiError {
 // The type that goes with the HTTP status: "invalid_request_error", "rate_limit_error" ...
 std::string ErrorType(int http_status);
 
-ApiError InvalidField(std::string param, std::string message);
+ApiError InvalidField(std::string param, std::string message, std::string code);
 
 // What a client calls what is at fault (FieldAtFault) under other names.
 struct FieldNames {

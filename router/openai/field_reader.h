@@ -42,7 +42,11 @@ class FieldReader {
   // An error for the first field that nobody asked for.
   void RejectUnknown();
 
-  void Fail(const std::string& key, const std::string& message);
+  // `code` is one of OpenAI's.
+  void Fail(const std::string& key, const std::string& message,
+            const std::string& code = "invalid_value");
+  void FailMissing(const std::string& key);
+  void FailType(const std::string& key, const Json& value, const std::string& expected);
   // "messages[0].role"
   std::string PathTo(const std::string& key) const;
 
@@ -63,5 +67,10 @@ class FieldReader {
 
 // "a string", "an array" ...: for "is ..., expected ...".
 std::string TypeOf(const Json& value);
+
+// A number without a fraction, however it is written: 2, 2.0, 2e0.
+bool IsInteger(const Json& value);
+// An integer's value; nullopt if it lies outside.
+std::optional<int64_t> IntegerWithin(const Json& integer, int64_t low, int64_t high);
 
 }  // namespace baton::router

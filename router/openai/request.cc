@@ -1,5 +1,6 @@
 #include "router/openai/request.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -34,17 +35,23 @@ void ReadStopStrings(FieldReader& fields, std::vector<std::string>* stop) {
   }
 }
 
-// A list of token ids; false if `list` is something else.
-bool ReadTokenIds(const Json& list, std::vector<int32_t>* ids) {
-  for (const Json& id : list) {
-    if (!id.is_number_integer()) return false;
-    const bool fits = id.is_number_unsigned()
-                          ? id.get<uint64_t>() <= std::numeric_limits<int32_t>::max()
-                          : id.get<int64_t>() >= std::numeric_limits<int32_t>::min();
-    if (!fits) return false;
-    ids->push_back(id.get<int32_t>());
+// `list` is the field `key` or what it holds, `expected` what that should be.
+std::vector<int32_t> ReadTokenIds(FieldReader& fields, const std::string& key, const Json& list,
+                                  const std::string& expected) {
+  std::vector<int32_t> ids;
+  if (!list.is_array() || !std::ranges::all_of(list, IsInteger)) {
+    fields.Fail(key, absl::StrCat("must be ", expected), "invalid_type");
+    return ids;
   }
-  return true;
+  for (const Json& id : list) {
+    using Limits = std::numeric_limits<int32_t>;
+    if (const auto number = IntegerWithin(id, Limits::min(), Limits::max())) {
+      ids.push_back(static_cast<int32_t>(*number));
+    } else {
+      fields.Fail(key, absl::StrCat("has the token id ", id.dump(), ", which no vocabulary has"));
+    }
+  }
+  return ids;
 }
 
 // An object of token ids, written as its keys are: as strings.
@@ -52,7 +59,7 @@ void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>* biases) {
   const Json* field = fields.Find("logit_bias");
   if (field == nullptr) return;
   if (!field->is_object()) {
-    fields.Fail("logit_bias", absl::StrCat("is ", TypeOf(*field), ", expected an object"));
+    fields.FailType("logit_bias", *field, "an object");
     return;
   }
   if (field->size() > kMaxLogitBiases) {
@@ -90,11 +97,11 @@ void ReadSampling(FieldReader& fields, RequestedSampling* sampling) {
   fields.Integer("min_tokens", 0, kMaxTokens, &min_tokens);
   sampling->min_tokens = min_tokens.value_or(0);
   fields.Boolean("ignore_eos", &sampling->ignore_eos);
-  const Json* stop_ids = fields.Find("stop_token_ids");
-  if (stop_ids != nullptr &&
-      (!stop_ids->is_array() || !ReadTokenIds(*stop_ids, &sampling->stop_token_ids))) {
-    fields.Fail("stop_token_ids", "must be a list of token ids");
-  } else if (sampling->stop_token_ids.size() > kMaxStopTokenIds) {
+  if (const Json* stop_ids = fields.Find("stop_token_ids")) {
+    sampling->stop_token_ids =
+        ReadTokenIds(fields, "stop_token_ids", *stop_ids, "a list of token ids");
+  }
+  if (sampling->stop_token_ids.size() > kMaxStopTokenIds) {
     fields.Fail("stop_token_ids", absl::StrCat("has ", sampling->stop_token_ids.size(),
                                                " ids, at most ", kMaxStopTokenIds, " are allowed"));
   }
@@ -105,7 +112,7 @@ void ReadStream(FieldReader& fields, CompletionRequest* request) {
   const Json* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) {
-    fields.Fail("stream_options", "must be an object");
+    fields.FailType("stream_options", *options, "an object");
     return;
   }
   if (!request->generation.stream) {
@@ -158,7 +165,7 @@ void CheckTokenCounts(FieldReader& fields, const RequestedSampling& sampling) {
 void ReadPrompt(FieldReader& fields, GenerationRequest* generation) {
   const Json* prompt = fields.Find("prompt");
   if (prompt == nullptr) {
-    fields.Fail("prompt", "is missing");
+    fields.FailMissing("prompt");
     return;
   }
   const bool nested = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
@@ -172,12 +179,8 @@ void ReadPrompt(FieldReader& fields, GenerationRequest* generation) {
     generation->input = only.get<std::string>();
     return;
   }
-  std::vector<int32_t> ids;
-  if (!only.is_array() || !ReadTokenIds(only, &ids)) {
-    fields.Fail("prompt", "must be a string, or a list that holds one string or token ids");
-    return;
-  }
-  generation->input = std::move(ids);
+  generation->input = ReadTokenIds(fields, "prompt", only,
+                                   "a string, or a list that holds one string or token ids");
 }
 
 void ReadChatTokenLimits(FieldReader& fields, RequestedSampling* sampling) {

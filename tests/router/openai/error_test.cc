@@ -62,7 +62,7 @@ TEST(ErrorTest, TheParamIsNullUnlessAFieldIsWrong) {
     return nlohmann::json::parse(ErrorJson(e)).at("error");
   };
   EXPECT_TRUE(error({.message = "m"}).at("param").is_null());
-  EXPECT_EQ(error(InvalidField("stop", "m")).at("param"), "stop");
+  EXPECT_EQ(error(InvalidField("stop", "m", "invalid_value")).at("param"), "stop");
 }
 
 TEST(ErrorTest, BytesThatAreNotUtf8DoNotBreakTheBody) {

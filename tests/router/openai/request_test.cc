@@ -207,6 +207,52 @@ TEST(RequestTest, UnsupportedAndUnknownFieldsHaveCodes) {
   EXPECT_EQ(Error(Completion(R"("messages":[])")).param, "messages");
 }
 
+TEST(RequestTest, ErrorsHaveTheCodesOfOpenAi) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("temperature":"hot")", "invalid_type"},
+      {R"("temperature":2.1)", "decimal_above_max_value"},
+      {R"("temperature":-1)", "decimal_below_min_value"},
+      {R"("n":"2")", "invalid_type"},
+      {R"("n":1.5)", "invalid_type"},
+      {R"("n":0)", "integer_below_min_value"},
+      {R"("n":1e300)", "integer_above_max_value"},
+      {R"("seed":18446744073709551615)", "integer_above_max_value"},
+      {R"("seed":-1e19)", "integer_below_min_value"},
+      {R"("seed":9223372036854775808.0)", "integer_above_max_value"},
+      {R"("stop":[""])", "invalid_value"},
+      {R"("stream_options":7)", "invalid_type"},
+      {R"("reasoning_effort":"lots")", "invalid_value"}};
+  for (const auto& [member, code] : cases) EXPECT_EQ(Error(Chat(member)).code, code) << member;
+  EXPECT_EQ(Error(ParseCompletion("{}")).code, "missing_required_parameter");
+  EXPECT_EQ(Error(ParseChatCompletion("{}")).code, "missing_required_parameter");
+  EXPECT_EQ(Error(Messages("[]")).code, "empty_array");
+  EXPECT_EQ(Error(Messages("7")).code, "invalid_type");
+  EXPECT_EQ(Error(Messages(R"([{"content":"x"}])")).code, "missing_required_parameter");
+}
+
+TEST(RequestTest, AnIntegerMayBeWrittenWithAFractionOfZero) {
+  const auto request = Completion(R"("n":2.0,"best_of":2.0,"max_tokens":3e1,"seed":-7.0,
+                                     "stop_token_ids":[5.0])");
+  EXPECT_EQ(std::get<CompletionRequest>(request).choices, 2u);
+  EXPECT_EQ(Ok(request).sampling.max_tokens, 30u);
+  EXPECT_EQ(Ok(request).sampling.seed, static_cast<uint64_t>(-7));
+  EXPECT_THAT(Ok(request).sampling.stop_token_ids, ElementsAre(5));
+  EXPECT_EQ(Ok(Completion(R"("n":1.0)")).sampling.max_tokens, 16u);
+  EXPECT_EQ(Error(Completion(R"("best_of":1.5)")).param, "best_of");
+}
+
+TEST(RequestTest, AnIdBeyondAllVocabulariesIsNamed) {
+  for (const char* id : {"2147483648", "-2147483649", "18446744073709551615", "1e+300"}) {
+    const std::string list = "[7," + std::string(id) + "]";
+    const ApiError error = Error(ParseCompletion("{\"prompt\":" + list + "}"));
+    EXPECT_EQ(error.param, "prompt");
+    EXPECT_THAT(error.message, HasSubstr(std::string("has the token id ") + id));
+    EXPECT_EQ(Error(Completion("\"stop_token_ids\":" + list)).param, "stop_token_ids");
+  }
+  EXPECT_THAT(std::get<std::vector<int32_t>>(Ok(ParseCompletion(R"({"prompt":[3.0]})")).input),
+              ElementsAre(3));
+}
+
 TEST(RequestTest, LogprobsAreANumberForCompletionsAndTwoFieldsForChats) {
   EXPECT_EQ(Ok(Chat(R"("logprobs":true)")).sampling.top_logprobs, 0);
   EXPECT_EQ(Ok(Chat(R"("logprobs":true,"top_logprobs":20)")).sampling.top_logprobs, 20);
