@@ -13,17 +13,17 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/fd.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "common/wakeup.h"
 
 namespace baton {
 namespace {
@@ -34,23 +34,6 @@ constexpr std::chrono::seconds kConnectionTime{5};
 constexpr size_t kMaxConnections = 64;  // the oldest of more is closed
 constexpr size_t kMaxRequestBytes = 8 << 10;
 constexpr absl::string_view kEndOfHead = "\r\n\r\n";
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string Reply(absl::string_view status, absl::string_view body, bool with_body = true) {
   return absl::StrCat("HTTP/1.1 ", status,
@@ -77,7 +60,7 @@ std::string Answer(absl::string_view head, const std::function<std::string()>& t
 // One request and its answer, without ever waiting.
 class Connection {
  public:
-  explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
+  explicit Connection(Fd socket) : socket_(std::move(socket)) {}
 
   int fd() const { return socket_.get(); }
   int16_t awaits() const { return Unsent().empty() ? POLLIN : POLLOUT; }
@@ -115,14 +98,14 @@ class Connection {
     return true;
   }
 
-  Descriptor socket_;
+  Fd socket_;
   const Clock::time_point deadline_ = Clock::now() + kConnectionTime;
   std::string head_;
   std::string reply_;  // empty: not asked yet
   size_t sent_ = 0;    // bytes of reply_
 };
 
-absl::StatusOr<Descriptor> Listen(const std::string& listen) {
+absl::StatusOr<Fd> Listen(const std::string& listen) {
   const auto failed = [&](const char* why) {
     return absl::UnavailableError(absl::StrCat("cannot serve metrics on \"", listen, "\": ", why));
   };
@@ -136,9 +119,9 @@ absl::StatusOr<Descriptor> Listen(const std::string& listen) {
     return failed(gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  Descriptor listener(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd listener(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
-  if (listener.get() < 0 ||
+  if (!listener.valid() ||
       setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
       bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       ::listen(listener.get(), SOMAXCONN) != 0) {
@@ -147,7 +130,7 @@ absl::StatusOr<Descriptor> Listen(const std::string& listen) {
   return listener;
 }
 
-int PortOf(const Descriptor& listener) {
+int PortOf(const Fd& listener) {
   sockaddr_in6 address{};  // the port stands at the same place for IPv4
   socklen_t size = sizeof(address);
   BATON_CHECK(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
@@ -157,20 +140,26 @@ int PortOf(const Descriptor& listener) {
 }  // namespace
 
 struct MetricsServer::Impl {
+  Impl(Fd listening, Wakeup wakeup, std::function<std::string()> what)
+      : listener(std::move(listening)),
+        stop(std::move(wakeup)),
+        text(std::move(what)),
+        thread([this] { Run(); }) {}
+
   void Run();
   void WaitForEvents();
   void Accept();
 
-  Descriptor listener;
-  Descriptor stop;  // an eventfd, readable when the thread has to end
-  std::function<std::string()> text;
+  const Fd listener;
+  const Wakeup stop;
+  const std::function<std::string()> text;
   std::list<Connection> connections;  // the oldest first; of the thread
   std::vector<pollfd> events;         // stop, listener, then `connections` in order
   std::thread thread;
 };
 
 void MetricsServer::Impl::WaitForEvents() {
-  events = {{stop.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+  events = {{stop.watched(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
   for (const Connection& connection : connections) {
     events.push_back({connection.fd(), connection.awaits(), 0});
   }
@@ -186,8 +175,8 @@ void MetricsServer::Impl::WaitForEvents() {
 }
 
 void MetricsServer::Impl::Accept() {
-  Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.get() >= 0) {
+  Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.valid()) {
     if (connections.size() == kMaxConnections) connections.pop_front();
     connections.emplace_back(std::move(socket));
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -212,19 +201,16 @@ void MetricsServer::Impl::Run() {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& listen, std::function<std::string()> text) {
-  auto impl = std::make_unique<Impl>();
-  BATON_ASSIGN_OR_RETURN(impl->listener, Listen(listen));
-  impl->stop = Descriptor(eventfd(0, EFD_CLOEXEC));
-  if (impl->stop.get() < 0) return absl::ResourceExhaustedError("metrics: no file descriptor left");
-  impl->text = std::move(text);
-  impl->thread = std::thread([impl = impl.get()] { impl->Run(); });
+  BATON_ASSIGN_OR_RETURN(Fd listener, Listen(listen));
+  BATON_ASSIGN_OR_RETURN(Wakeup stop, Wakeup::Create());
+  auto impl = std::make_unique<Impl>(std::move(listener), std::move(stop), std::move(text));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 
 MetricsServer::MetricsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 MetricsServer::~MetricsServer() {
-  BATON_CHECK(eventfd_write(impl_->stop.get(), 1) == 0);
+  impl_->stop.Wake();
   impl_->thread.join();
 }
 

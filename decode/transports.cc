@@ -5,6 +5,7 @@
 #include "common/status_macros.h"
 #include "kvtransfer/device_lane/unix_lane.h"
 #include "kvtransfer/manifest.h"
+#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton::decode {
 
@@ -19,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Transports>> Transports::Start(
     } else if (kvtransfer::IsDeviceTransport(name)) {
       BATON_ASSIGN_OR_RETURN(std::unique_ptr<kvtransfer::Fabric> fabric,
                              kvtransfer::MakeFabric(name));
-      kvtransfer::shm::Fd listener;
+      Fd listener;
       if (name != "nccl") {
         BATON_ASSIGN_OR_RETURN(
             listener, kvtransfer::shm::Listen(kvtransfer::UnixLaneEndpoint(name, incarnation)));

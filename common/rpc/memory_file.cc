@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -22,28 +21,24 @@ absl::Status Failed(const char* what) {
 }  // namespace
 
 absl::StatusOr<MemoryFile> MemoryFile::Create(std::string_view text) {
-  MemoryFile file(memfd_create("baton", MFD_CLOEXEC));
-  if (file.fd_ < 0) return Failed("memfd_create");
+  MemoryFile file(Fd(memfd_create("baton", MFD_CLOEXEC)));
+  if (!file.fd_.valid()) return Failed("memfd_create");
   for (size_t written = 0; written < text.size();) {
-    const ssize_t bytes = write(file.fd_, text.data() + written, text.size() - written);
+    const ssize_t bytes = write(file.fd_.get(), text.data() + written, text.size() - written);
     if (bytes < 0) return Failed("write");
     written += static_cast<size_t>(bytes);
   }
   return file;
 }
 
-MemoryFile::MemoryFile(MemoryFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-MemoryFile::~MemoryFile() {
-  if (fd_ >= 0) close(fd_);
-}
-
-std::string MemoryFile::path() const { return absl::StrCat("/proc/self/fd/", fd_); }
+std::string MemoryFile::path() const { return absl::StrCat("/proc/self/fd/", fd_.get()); }
 
 void MemoryFile::Replace(const MemoryFile& fresh) {
   // The number stays, and stands for another file from one moment to the next. Both are open, so
   // that only a signal can come between.
-  while (dup3(fresh.fd_, fd_, O_CLOEXEC) < 0) BATON_CHECK(errno == EINTR) << std::strerror(errno);
+  while (dup3(fresh.fd_.get(), fd_.get(), O_CLOEXEC) < 0) {
+    BATON_CHECK(errno == EINTR) << std::strerror(errno);
+  }
 }
 
 }  // namespace baton::rpc

@@ -2,20 +2,19 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 
 namespace baton::rpc {
 
 // A file in memory that others of this process find under a path, for libraries that read nothing
-// else. Not thread-safe, but for those who read the path.
+// else. Move-only. Not thread-safe, but for those who read the path.
 class MemoryFile {
  public:
   // RESOURCE_EXHAUSTED without memory or file descriptors.
   static absl::StatusOr<MemoryFile> Create(std::string_view text = {});
-  MemoryFile(MemoryFile&& other) noexcept;
-  MemoryFile& operator=(MemoryFile&&) = delete;
-  ~MemoryFile();
 
   std::string path() const;
 
@@ -24,8 +23,8 @@ class MemoryFile {
   void Replace(const MemoryFile& fresh);
 
  private:
-  explicit MemoryFile(int fd) : fd_(fd) {}
-  int fd_;  // -1: moved from
+  explicit MemoryFile(Fd fd) : fd_(std::move(fd)) {}
+  Fd fd_;
 };
 
 }  // namespace baton::rpc

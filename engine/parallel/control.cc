@@ -6,11 +6,8 @@
 #include <utility>
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/mutex.h"
 
 namespace baton::engine {
@@ -38,8 +35,9 @@ struct Control::Impl {
     Mutex sending;  // one frame at a time
   };
 
-  Impl(int rank, std::vector<Link> links, std::chrono::nanoseconds silence, Handler handler)
-      : rank(rank), silence(silence), handler(std::move(handler)), wake(eventfd(0, EFD_CLOEXEC)) {
+  Impl(int rank, std::vector<Link> links, Wakeup wakeup, std::chrono::nanoseconds silence,
+       Handler handler)
+      : rank(rank), silence(silence), handler(std::move(handler)), wakeup(std::move(wakeup)) {
     for (Link& link : links) peers.push_back(std::make_unique<Peer>(std::move(link)));
   }
   ~Impl();
@@ -47,10 +45,6 @@ struct Control::Impl {
   Peer& Way(int to) { return *peers[rank == 0 ? static_cast<size_t>(to) - 1 : 0]; }
   void Send(Peer& peer, const Frame& frame, std::span<const std::byte> payload);
   void Fail(const absl::Status& why);
-  void Wake() const {
-    const uint64_t one = 1;
-    BATON_CHECK(write(wake, &one, sizeof(one)) == sizeof(one));
-  }
 
   // --- Control thread.
   void Run();
@@ -65,7 +59,7 @@ struct Control::Impl {
   const std::chrono::nanoseconds silence;
   const Handler handler;
   std::vector<std::unique_ptr<Peer>> peers;
-  const int wake;
+  const Wakeup wakeup;  // once and for all: there is a fault, or the end
 
   Mutex mutex;
   bool relaxed ABSL_GUARDED_BY(mutex) = false;
@@ -80,9 +74,8 @@ Control::Impl::~Impl() {
     MutexLock lock(mutex);
     closing = true;
   }
-  Wake();
+  wakeup.Wake();
   if (thread.joinable()) thread.join();
-  close(wake);
 }
 
 void Control::Impl::Send(Peer& peer, const Frame& frame, std::span<const std::byte> payload) {
@@ -104,14 +97,14 @@ void Control::Impl::Fail(const absl::Status& why) {
     if (relaxed || closing || !fault.ok()) return;
     fault = why;
   }
-  Wake();
+  wakeup.Wake();
 }
 
 void Control::Impl::Run() {
   std::vector<pollfd> polled;
   Clock::time_point next_tick = Clock::now();
   for (;;) {
-    polled.assign(1, {.fd = wake, .events = POLLIN, .revents = 0});
+    polled.assign(1, {.fd = wakeup.watched(), .events = POLLIN, .revents = 0});
     for (const auto& peer : peers) {
       polled.push_back({.fd = peer->gone ? -1 : peer->socket.fd(), .events = POLLIN, .revents = 0});
     }
@@ -205,9 +198,10 @@ void Control::Impl::SayLastWords(const absl::Status& why) {
   std::this_thread::sleep_for(kLastWords);
 }
 
-Control::Control(int rank, std::vector<Link> links, std::chrono::nanoseconds silence,
+Control::Control(int rank, std::vector<Link> links, Wakeup wakeup, std::chrono::nanoseconds silence,
                  Handler handler)
-    : impl_(std::make_unique<Impl>(rank, std::move(links), silence, std::move(handler))) {}
+    : impl_(std::make_unique<Impl>(rank, std::move(links), std::move(wakeup), silence,
+                                   std::move(handler))) {}
 Control::~Control() = default;
 
 void Control::Start() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/wakeup.h"
 #include "engine/parallel/frame.h"
 #include "engine/parallel/rendezvous.h"
 
@@ -27,7 +28,8 @@ class Control {
   };
   // Rank 0 has a link to each other rank, in ascending order; the others have one to rank 0, which
   // forwards what is not for itself.
-  Control(int rank, std::vector<Link> links, std::chrono::nanoseconds silence, Handler handler);
+  Control(int rank, std::vector<Link> links, Wakeup wakeup, std::chrono::nanoseconds silence,
+          Handler handler);
   // Closes the connections. The handler may be called until then.
   ~Control();
 

@@ -27,12 +27,12 @@ void EndProcess(const absl::Status& why) {
 }
 
 struct ExpertGroup::Impl {
-  Impl(const ExpertGroupOptions& options, std::vector<Link> links)
+  Impl(const ExpertGroupOptions& options, std::vector<Link> links, Wakeup wakeup)
       : options(options),
         inbox(static_cast<size_t>(options.size)),
         board(options.size),
         leaving(static_cast<size_t>(options.size)),
-        control(options.rank, std::move(links), options.silence,
+        control(options.rank, std::move(links), std::move(wakeup), options.silence,
                 {.on_frame = [this](int sender,
                                     Frame frame) { return Handle(sender, std::move(frame)); },
                  .on_tick = [this] { return CheckHealth(); },
@@ -235,8 +235,9 @@ absl::StatusOr<std::unique_ptr<ExpertGroup>> ExpertGroup::Join(const ExpertGroup
                                                         .address = options.address,
                                                         .facts = options.facts,
                                                         .timeout = options.join_timeout}));
+  BATON_ASSIGN_OR_RETURN(Wakeup wakeup, Wakeup::Create());
   return std::unique_ptr<ExpertGroup>(
-      new ExpertGroup(std::make_unique<Impl>(options, std::move(links))));
+      new ExpertGroup(std::make_unique<Impl>(options, std::move(links), std::move(wakeup))));
 }
 
 int ExpertGroup::size() const { return impl_->options.size; }

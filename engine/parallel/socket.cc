@@ -11,7 +11,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -45,7 +44,7 @@ absl::StatusOr<Socket> FirstOf(const HostPort& address, int flags, const char* c
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   int why = 0;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    Socket socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Socket socket(Fd(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     BoundWaiting(socket.fd());
     if (socket.open() && serves(socket.fd(), *one)) return socket;
     why = errno;
@@ -66,15 +65,11 @@ bool WaitFor(int fd, int16_t events, Socket::Clock::time_point deadline) {
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
-
-Socket Socket::Connected(int fd) {
+Socket Socket::Connected(Fd fd) {
   const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  BoundWaiting(fd);
-  return Socket(fd);
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  BoundWaiting(fd.get());
+  return Socket(std::move(fd));
 }
 
 absl::StatusOr<Socket> Socket::Connect(const HostPort& address) {
@@ -82,7 +77,7 @@ absl::StatusOr<Socket> Socket::Connect(const HostPort& address) {
                          FirstOf(address, 0, "connect", [](int fd, const addrinfo& one) {
                            return connect(fd, one.ai_addr, one.ai_addrlen) == 0;
                          }));
-  return Connected(std::exchange(socket.fd_, -1));
+  return Connected(std::move(socket.fd_));
 }
 
 absl::StatusOr<Socket> Socket::Listen(const HostPort& address) {
@@ -96,21 +91,23 @@ absl::StatusOr<Socket> Socket::Listen(const HostPort& address) {
 int Socket::port() const {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &size);
+  getsockname(fd(), reinterpret_cast<sockaddr*>(&bound), &size);
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
 }
 
 absl::StatusOr<Socket> Socket::Accept(Clock::time_point deadline) const {
-  if (!WaitFor(fd_, POLLIN, deadline)) return absl::DeadlineExceededError("nobody connected");
-  const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (fd < 0) return absl::UnavailableError(absl::StrCat("accept: ", std::strerror(errno)));
-  return Connected(fd);
+  if (!WaitFor(fd(), POLLIN, deadline)) return absl::DeadlineExceededError("nobody connected");
+  Fd accepted(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!accepted.valid()) {
+    return absl::UnavailableError(absl::StrCat("accept: ", std::strerror(errno)));
+  }
+  return Connected(std::move(accepted));
 }
 
 absl::Status Socket::Send(std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
       return absl::UnavailableError(errno == EAGAIN || errno == EWOULDBLOCK
@@ -123,15 +120,15 @@ absl::Status Socket::Send(std::span<const std::byte> bytes) const {
 }
 
 void Socket::SendIfRoom(std::span<const std::byte> bytes) const {
-  const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   // A part would garble what follows. The rest is small, and there was room a moment ago.
   if (sent > 0) Send(bytes.subspan(static_cast<size_t>(sent))).IgnoreError();
 }
 
 absl::StatusOr<size_t> Socket::Receive(std::span<std::byte> into,
                                        Clock::time_point deadline) const {
-  if (!WaitFor(fd_, POLLIN, deadline)) return absl::DeadlineExceededError("says nothing");
-  const ssize_t received = recv(fd_, into.data(), into.size(), 0);
+  if (!WaitFor(fd(), POLLIN, deadline)) return absl::DeadlineExceededError("says nothing");
+  const ssize_t received = recv(fd(), into.data(), into.size(), 0);
   if (received > 0) return static_cast<size_t>(received);
   return absl::UnavailableError(received == 0
                                     ? "closed the connection"
@@ -140,10 +137,10 @@ absl::StatusOr<size_t> Socket::Receive(std::span<std::byte> into,
 
 bool Socket::Ended() const {
   std::byte one{};
-  const ssize_t received = recv(fd_, &one, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t received = recv(fd(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
   return received == 0 || (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
-void Socket::EndSending() const { shutdown(fd_, SHUT_WR); }
+void Socket::EndSending() const { shutdown(fd(), SHUT_WR); }
 
 }  // namespace baton::engine

@@ -7,11 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 #include "common/host_port.h"
 
 namespace baton::engine {
 
-// Owns a TCP socket. One thread sends and one receives at a time.
+// Owns a TCP socket. Move-only. One thread sends and one receives at a time.
 class Socket {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,16 +22,10 @@ class Socket {
   static absl::StatusOr<Socket> Listen(const HostPort& address);
 
   Socket() = default;  // closed
-  explicit Socket(int fd) : fd_(fd) {}
-  ~Socket();
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
+  explicit Socket(Fd fd) : fd_(std::move(fd)) {}
 
-  int fd() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
+  int fd() const { return fd_.get(); }
+  bool open() const { return fd_.valid(); }
   int port() const;  // that it is bound to
 
   // Of a listening socket; DEADLINE_EXCEEDED when nobody connected.
@@ -50,9 +45,9 @@ class Socket {
   static constexpr std::chrono::seconds kStuck{5};
 
  private:
-  static Socket Connected(int fd);
+  static Socket Connected(Fd fd);
 
-  int fd_ = -1;
+  Fd fd_;
 };
 
 }  // namespace baton::engine

@@ -51,7 +51,7 @@ class CudaIpcFabric final : public Fabric {
       return MakeCopySender(bytes, std::move(say));
     };
   }
-  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const shm::Fd& memory, uint64_t bytes) override {
+  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const Fd& memory, uint64_t bytes) override {
     absl::StatusOr<std::shared_ptr<std::byte>> mapped = cuda_ipc::MapShared(memory, bytes);
     if (!mapped.ok()) return mapped.status();
     return [peer = *std::move(mapped), bytes](uint64_t, LinkSay say) {

@@ -141,7 +141,7 @@ absl::StatusOr<StagingMemory> AllocateShared(size_t bytes) {
       DriverStatus(driver.export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                    "cuMemExportToShareableHandle");
   if (status.ok()) {
-    memory.exported = shm::Fd(fd);
+    memory.exported = Fd(fd);
     absl::StatusOr<std::shared_ptr<std::byte>> mapped = Map(handle, *rounded, *location);
     status = mapped.status();
     if (mapped.ok()) memory.owner = *std::move(mapped);
@@ -152,7 +152,7 @@ absl::StatusOr<StagingMemory> AllocateShared(size_t bytes) {
   return memory;
 }
 
-absl::StatusOr<std::shared_ptr<std::byte>> MapShared(const shm::Fd& memory, uint64_t bytes) {
+absl::StatusOr<std::shared_ptr<std::byte>> MapShared(const Fd& memory, uint64_t bytes) {
   const absl::StatusOr<CUmemLocation> location = ThisDevice();
   if (!location.ok()) return location.status();
   if (!memory.valid() || bytes == 0) {

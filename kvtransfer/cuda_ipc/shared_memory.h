@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 #include "kvtransfer/device_lane/fabric.h"
-#include "kvtransfer/shm/unix_socket.h"
 
 // Device memory of CUDA's virtual memory management, which another process of the machine can map
 // from a file descriptor. The memory itself goes with the last process that has it mapped: a peer
@@ -21,6 +21,6 @@ absl::StatusOr<StagingMemory> AllocateShared(size_t bytes);
 // Maps what another process has exported, at least `bytes`; its device may be another one that this
 // one reaches. UNAVAILABLE, with the driver's reason, when that does not work or `memory` is not
 // such memory or smaller.
-absl::StatusOr<std::shared_ptr<std::byte>> MapShared(const shm::Fd& memory, uint64_t bytes);
+absl::StatusOr<std::shared_ptr<std::byte>> MapShared(const Fd& memory, uint64_t bytes);
 
 }  // namespace baton::kvtransfer::cuda_ipc

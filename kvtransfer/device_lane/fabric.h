@@ -8,9 +8,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 #include "kvtransfer/device_lane/device_link.h"
 #include "kvtransfer/record_mover.h"
-#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton::kvtransfer {
 
@@ -18,7 +18,7 @@ namespace baton::kvtransfer {
 struct StagingMemory {
   std::shared_ptr<std::byte> owner;
   std::span<std::byte> bytes;  // aligned to 256
-  shm::Fd exported;            // for the peers of fabrics that share memory; else invalid
+  Fd exported;                 // for the peers of fabrics that share memory; else invalid
 };
 
 // Role: what a device transport is made of; lane_transport.h and lane_service.h make a transport of
@@ -39,7 +39,7 @@ class Fabric {
   // The two ends of links over one connection. `own` outlives the links; `memory` is what the peer
   // has exported, of `bytes` as it says. UNAVAILABLE when it cannot be reached from here.
   virtual DeviceLinkFactory SenderEnd(const StagingMemory& own) = 0;
-  virtual absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const shm::Fd& memory, uint64_t bytes) = 0;
+  virtual absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const Fd& memory, uint64_t bytes) = 0;
 };
 
 }  // namespace baton::kvtransfer

@@ -119,7 +119,7 @@ std::string EncodeLaneMessage(const LaneMessage& message) {
   return Bytes(encoded.packet, encoded.text);
 }
 
-LaneChannel::Received DecodeLaneMessage(std::span<const std::byte> bytes, shm::Fd passed) {
+LaneChannel::Received DecodeLaneMessage(std::span<const std::byte> bytes, Fd passed) {
   Packet packet;
   if (bytes.size() < sizeof(packet)) return absl::UnavailableError("a message is too short");
   std::memcpy(&packet, bytes.data(), sizeof(packet));

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 #include "kvtransfer/device_lane/lane_messages.h"
-#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton::kvtransfer {
 
@@ -20,7 +20,7 @@ namespace baton::kvtransfer {
 struct LaneHello {
   std::string transport;
   uint64_t bytes = 0;  // of its staging memory
-  shm::Fd memory;      // where the fabric shares it
+  Fd memory;           // where the fabric shares it
 };
 
 // One end of the control lane of a pair of workers: carries LaneMessages in order, as WIRE.md says.
@@ -46,7 +46,7 @@ class LaneChannel {
 std::string EncodeLaneHello(std::string_view transport, uint64_t bytes);
 std::string EncodeLaneMessage(const LaneMessage& message);
 // `passed` came along. UNAVAILABLE for bytes that are no message.
-LaneChannel::Received DecodeLaneMessage(std::span<const std::byte> bytes, shm::Fd passed);
+LaneChannel::Received DecodeLaneMessage(std::span<const std::byte> bytes, Fd passed);
 inline constexpr size_t kMaxLaneMessageBytes = 40 + 512;
 
 }  // namespace baton::kvtransfer

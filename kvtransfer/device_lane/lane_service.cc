@@ -9,14 +9,14 @@
 #include <vector>
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/mutex.h"
+#include "common/wakeup.h"
 #include "kvtransfer/device_lane/lane_probe.h"
 #include "kvtransfer/device_lane/lane_receiver.h"
 #include "kvtransfer/device_lane/unix_lane.h"
+#include "kvtransfer/shm/unix_socket.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::kvtransfer {
@@ -48,19 +48,18 @@ std::vector<std::span<std::byte>> Split(std::span<std::byte> memory, size_t byte
 }  // namespace
 
 struct LaneService::Impl {
-  Impl(Fabric* from, Receiver* to, shm::Fd socket, StagingMemory staging_memory,
+  Impl(Fabric* from, Receiver* to, Fd socket, Wakeup wake, StagingMemory staging_memory,
        const LaneServiceOptions& with)
       : options(with),
         fabric(*from),
         receiver(*to),
         door(std::move(socket)),
-        wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        wakeup(std::move(wake)),
         memory(std::move(staging_memory)),
         staging(Split(memory.bytes, options.group_bytes)),
         thread([this] { Serve(); }) {}
 
   void Serve();
-  void Wake();
   void TakeNew(bool knocked);
   void Take(std::unique_ptr<LaneChannel> channel);
   // What the sender has said. An error ends the connection.
@@ -72,7 +71,7 @@ struct LaneService::Impl {
   Fabric& fabric;
   Receiver& receiver;
   shm::Acceptor door;  // thread only
-  const shm::Fd wake;
+  const Wakeup wakeup;
   const StagingMemory memory;
   StagingGroups staging;               // thread only, as all below
   std::unique_ptr<RecordMover> mover;  // made on the thread, whose device it uses
@@ -87,15 +86,14 @@ struct LaneService::Impl {
 void LaneService::Impl::Serve() {
   mover = fabric.NewMover();
   while (!stopping) {
-    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
+    std::vector<pollfd> watched = {{wakeup.watched(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
     bool busy = false;
     for (const Connection& connection : connections) {
       watched.push_back({connection.channel->descriptor(), POLLIN, 0});
       busy |= connection.lane != nullptr && connection.lane->busy();
     }
     ppoll(watched.data(), watched.size(), busy ? &kBusyWait : &kIdleWait, nullptr);
-    uint64_t wakeups = 0;
-    [[maybe_unused]] const ssize_t read_bytes = read(wake.get(), &wakeups, sizeof(wakeups));
+    wakeup.Clear();
     for (Connection& connection : connections) {
       connection.broken.Update(ReadFrom(connection));
       if (connection.broken.ok() && connection.lane != nullptr) connection.lane->Poll();
@@ -113,14 +111,14 @@ void LaneService::Impl::Serve() {
 }
 
 void LaneService::Impl::TakeNew(bool knocked) {
-  if (shm::Fd socket = knocked ? door.Accept() : shm::Fd(); socket.valid()) {
+  if (Fd socket = knocked ? door.Accept() : Fd(); socket.valid()) {
     Take(MakeUnixLane(std::move(socket)));
   }
   MutexLock lock(mutex);
   for (std::unique_ptr<LaneChannel>& channel : std::exchange(added, {})) {
-    channel->SetWakeup([this] { Wake(); });
+    channel->SetWakeup([this] { wakeup.Wake(); });
     Take(std::move(channel));
-    Wake();  // it may have said something before
+    wakeup.Wake();  // it may have said something before
   }
 }
 
@@ -131,11 +129,6 @@ void LaneService::Impl::Take(std::unique_ptr<LaneChannel> channel) {
     spdlog::warn("{}: a sender is refused: there are {} already", fabric.name(),
                  connections.size());
   }
-}
-
-void LaneService::Impl::Wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake.get(), &one, sizeof(one));
 }
 
 absl::Status LaneService::Impl::ReadFrom(Connection& connection) {
@@ -187,18 +180,20 @@ FrameVerdict LaneService::Impl::OnGroup(std::span<const std::byte> group, std::s
 LaneService::LaneService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<std::unique_ptr<LaneService>> LaneService::Start(Fabric* fabric, Receiver* receiver,
-                                                                shm::Fd listener,
+                                                                Fd listener,
                                                                 const LaneServiceOptions& options) {
   absl::StatusOr<StagingMemory> memory = fabric->Allocate(options.groups * options.group_bytes);
   if (!memory.ok()) return memory.status();
-  auto impl =
-      std::make_unique<Impl>(fabric, receiver, std::move(listener), *std::move(memory), options);
+  absl::StatusOr<Wakeup> wakeup = Wakeup::Create();
+  if (!wakeup.ok()) return wakeup.status();
+  auto impl = std::make_unique<Impl>(fabric, receiver, std::move(listener), *std::move(wakeup),
+                                     *std::move(memory), options);
   return std::unique_ptr<LaneService>(new LaneService(std::move(impl)));
 }
 
 LaneService::~LaneService() {
   impl_->stopping = true;
-  impl_->Wake();
+  impl_->wakeup.Wake();
   impl_->thread.join();
 }
 
@@ -208,7 +203,7 @@ void LaneService::Add(std::unique_ptr<LaneChannel> channel) {
     const bool room = impl_->added.size() < impl_->options.connections;
     if (room) impl_->added.push_back(std::move(channel));
   }
-  impl_->Wake();
+  impl_->wakeup.Wake();
 }
 
 size_t LaneService::connections() const { return impl_->connection_count; }

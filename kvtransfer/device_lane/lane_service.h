@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 #include "kvtransfer/device_lane/fabric.h"
 #include "kvtransfer/device_lane/lane_channel.h"
 #include "kvtransfer/receiver.h"
-#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton::kvtransfer {
 
@@ -25,9 +25,10 @@ struct LaneServiceOptions {
 class LaneService {
  public:
   // `fabric` and `receiver` outlive the service. It takes the connections that come to `listener`
-  // (unix_lane.h), which may be invalid. RESOURCE_EXHAUSTED without staging memory.
+  // (unix_lane.h), which may be invalid. RESOURCE_EXHAUSTED without staging
+  // memory or descriptors.
   static absl::StatusOr<std::unique_ptr<LaneService>> Start(Fabric* fabric, Receiver* receiver,
-                                                            shm::Fd listener,
+                                                            Fd listener,
                                                             const LaneServiceOptions& options = {});
   // Waits for the frame that is being written; senders see the end of their connections.
   ~LaneService();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -14,7 +15,7 @@ std::span<const std::byte> BytesOf(const std::string& text) {
 
 class UnixLane final : public LaneChannel {
  public:
-  explicit UnixLane(shm::Fd socket) : socket_(std::move(socket)) {}
+  explicit UnixLane(Fd socket) : socket_(std::move(socket)) {}
 
   absl::Status Send(const LaneMessage& message) override {
     return shm::Send(socket_, BytesOf(EncodeLaneMessage(message)));
@@ -30,7 +31,7 @@ class UnixLane final : public LaneChannel {
   int descriptor() const override { return socket_.get(); }
 
  private:
-  const shm::Fd socket_;
+  const Fd socket_;
 };
 
 }  // namespace
@@ -42,7 +43,7 @@ std::string UnixLaneEndpoint(std::string_view transport, Incarnation receiver) {
 absl::StatusOr<std::unique_ptr<LaneChannel>> ConnectUnixLane(std::string_view transport,
                                                              const std::string& endpoint,
                                                              const StagingMemory& own) {
-  absl::StatusOr<shm::Fd> socket = shm::Connect(endpoint);
+  absl::StatusOr<Fd> socket = shm::Connect(endpoint);
   if (!socket.ok()) return socket.status();
   absl::Status sent =
       shm::Send(*socket, BytesOf(EncodeLaneHello(transport, own.bytes.size())), own.exported.get());
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<LaneChannel>> ConnectUnixLane(std::string_view tr
   return MakeUnixLane(*std::move(socket));
 }
 
-std::unique_ptr<LaneChannel> MakeUnixLane(shm::Fd socket) {
+std::unique_ptr<LaneChannel> MakeUnixLane(Fd socket) {
   return std::make_unique<UnixLane>(std::move(socket));
 }
 

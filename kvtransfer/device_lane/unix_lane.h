@@ -21,6 +21,6 @@ absl::StatusOr<std::unique_ptr<LaneChannel>> ConnectUnixLane(std::string_view tr
                                                              const std::string& endpoint,
                                                              const StagingMemory& own);
 // Of a connection that was made to this end.
-std::unique_ptr<LaneChannel> MakeUnixLane(shm::Fd socket);
+std::unique_ptr<LaneChannel> MakeUnixLane(Fd socket);
 
 }  // namespace baton::kvtransfer

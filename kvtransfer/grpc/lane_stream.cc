@@ -50,7 +50,7 @@ class Inbox {
     }
     const std::string packet = std::move(messages_.front());
     messages_.pop_front();
-    return DecodeLaneMessage(std::as_bytes(std::span(packet)), shm::Fd());
+    return DecodeLaneMessage(std::as_bytes(std::span(packet)), Fd());
   }
 
  private:
@@ -68,7 +68,7 @@ v1::LaneMessage ToProto(std::string packet) {
 
 // That a Hello names; empty for anything else.
 std::string TransportOf(const std::string& packet) {
-  const LaneChannel::Received said = DecodeLaneMessage(std::as_bytes(std::span(packet)), shm::Fd());
+  const LaneChannel::Received said = DecodeLaneMessage(std::as_bytes(std::span(packet)), Fd());
   if (!said.ok() || !said->has_value()) return "";
   const auto* hello = std::get_if<LaneHello>(&**said);
   return hello == nullptr ? "" : hello->transport;

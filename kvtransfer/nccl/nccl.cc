@@ -38,7 +38,7 @@ class NcclFabric final : public Fabric {
   DeviceLinkFactory SenderEnd(const StagingMemory&) override {
     return EndOf(CommunicatorMaker::End::kSender);
   }
-  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const shm::Fd&, uint64_t) override {
+  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const Fd&, uint64_t) override {
     return EndOf(CommunicatorMaker::End::kReceiver);
   }
 

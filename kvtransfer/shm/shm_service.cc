@@ -11,13 +11,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/clock.h"
+#include "common/wakeup.h"
 #include "kvtransfer/shm/arena.h"
 #include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/shm/wire.h"
@@ -33,7 +31,7 @@ constexpr std::chrono::seconds kHelloPatience{1};
 constexpr int kTickMs = 100;
 
 struct Connection {
-  shm::Fd socket;
+  Fd socket;
   shm::Mapping arena{};  // of the sender; empty before Hello
   Clock::TimePoint opened = Clock::Real().Now();
 
@@ -41,7 +39,7 @@ struct Connection {
 };
 
 // The sender's memory, which it cannot make smaller than `bytes` any more.
-absl::StatusOr<shm::Mapping> MapArena(const shm::Fd& memory, uint64_t bytes) {
+absl::StatusOr<shm::Mapping> MapArena(const Fd& memory, uint64_t bytes) {
   struct stat about {};
   const int seals = memory.valid() ? fcntl(memory.get(), F_GET_SEALS) : -1;
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(memory.get(), &about) != 0 ||
@@ -55,10 +53,10 @@ absl::StatusOr<shm::Mapping> MapArena(const shm::Fd& memory, uint64_t bytes) {
 }  // namespace
 
 struct ShmService::Impl {
-  Impl(Receiver* to, shm::Fd socket)
+  Impl(Receiver* to, Fd socket, Wakeup end)
       : receiver(to),
         door(std::move(socket)),
-        wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        wakeup(std::move(end)),
         thread([this] { Serve(); }) {}
 
   void Serve();
@@ -67,12 +65,12 @@ struct ShmService::Impl {
   void DropSilent(Clock::TimePoint now);
   // One message of the sender. An error ends the connection.
   absl::Status Read(Connection& connection);
-  absl::Status OnHello(Connection& connection, const shm::Hello& hello, const shm::Fd& memory);
+  absl::Status OnHello(Connection& connection, const shm::Hello& hello, const Fd& memory);
   absl::Status OnPosted(Connection& connection, const shm::Posted& posted);
 
   Receiver* const receiver;
-  shm::Acceptor door;  // thread only
-  const shm::Fd wake;
+  shm::Acceptor door;                   // thread only
+  const Wakeup wakeup;                  // at the end
   std::vector<Connection> connections;  // thread only
   std::atomic<size_t> connection_count = 0;
   std::atomic<bool> stopping = false;
@@ -81,7 +79,7 @@ struct ShmService::Impl {
 
 void ShmService::Impl::Serve() {
   while (!stopping) {
-    std::vector<pollfd> watched = {{wake.get(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
+    std::vector<pollfd> watched = {{wakeup.watched(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
     bool wait = watched[1].fd >= 0;  // as long as it takes
     for (const Connection& connection : connections) {
       watched.push_back({connection.socket.get(), POLLIN, 0});
@@ -105,7 +103,7 @@ void ShmService::Impl::Serve() {
 }
 
 void ShmService::Impl::TakeNew() {
-  shm::Fd socket = door.Accept();
+  Fd socket = door.Accept();
   if (!socket.valid()) return;
   if (connections.size() < kMaxConnections) {
     connections.push_back({.socket = std::move(socket)});
@@ -140,7 +138,7 @@ absl::Status ShmService::Impl::Read(Connection& connection) {
 }
 
 absl::Status ShmService::Impl::OnHello(Connection& connection, const shm::Hello& hello,
-                                       const shm::Fd& memory) {
+                                       const Fd& memory) {
   shm::Welcome welcome;
   if (hello.kind != shm::Kind::kHello || hello.version != shm::kVersion) {
     shm::Send(connection.socket, std::as_bytes(std::span(&welcome, 1))).IgnoreError();
@@ -177,16 +175,17 @@ ShmService::ShmService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<std::unique_ptr<ShmService>> ShmService::Start(Receiver* receiver,
                                                               Incarnation incarnation) {
-  absl::StatusOr<shm::Fd> listener = shm::Listen(shm::Endpoint(incarnation));
+  absl::StatusOr<Fd> listener = shm::Listen(shm::Endpoint(incarnation));
   if (!listener.ok()) return listener.status();
-  auto impl = std::make_unique<Impl>(receiver, *std::move(listener));
+  absl::StatusOr<Wakeup> wakeup = Wakeup::Create();
+  if (!wakeup.ok()) return wakeup.status();
+  auto impl = std::make_unique<Impl>(receiver, *std::move(listener), *std::move(wakeup));
   return std::unique_ptr<ShmService>(new ShmService(std::move(impl)));
 }
 
 ShmService::~ShmService() {
   impl_->stopping = true;
-  const uint64_t one = 1;
-  BATON_CHECK(write(impl_->wake.get(), &one, sizeof(one)) == sizeof(one));
+  impl_->wakeup.Wake();
   impl_->thread.join();
 }
 

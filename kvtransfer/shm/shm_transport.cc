@@ -9,14 +9,13 @@
 #include <vector>
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/mutex.h"
+#include "common/wakeup.h"
 #include "kvtransfer/completion_queue.h"
 #include "kvtransfer/shm/arena.h"
 #include "kvtransfer/shm/unix_socket.h"
@@ -34,8 +33,8 @@ std::span<const std::byte> BytesOf(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-absl::StatusOr<shm::Fd> Greet(const std::string& endpoint, const shm::Arena& arena) {
-  absl::StatusOr<shm::Fd> socket = shm::Connect(endpoint);
+absl::StatusOr<Fd> Greet(const std::string& endpoint, const shm::Arena& arena) {
+  absl::StatusOr<Fd> socket = shm::Connect(endpoint);
   if (!socket.ok()) return socket.status();
   const shm::Hello hello{.arena_bytes = arena.bytes()};
   absl::Status sent = shm::Send(*socket, BytesOf(hello), arena.read_only().get());
@@ -59,10 +58,10 @@ absl::Status CheckWelcome(std::span<const std::byte> message, const shm::Arena& 
 
 // The connection to one endpoint. Everything but the socket is the transport's, under its lock.
 struct Connection {
-  Connection(std::string name, shm::Fd fd) : endpoint(std::move(name)), socket(std::move(fd)) {}
+  Connection(std::string name, Fd fd) : endpoint(std::move(name)), socket(std::move(fd)) {}
 
   const std::string endpoint;
-  const shm::Fd socket;
+  const Fd socket;
   bool welcomed = false;
   bool dead = false;
   std::set<uint64_t> posts;  // outstanding
@@ -70,9 +69,8 @@ struct Connection {
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(shm::Arena arena)
-      : arena_(std::move(arena)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    BATON_CHECK(wake_.valid()) << std::strerror(errno);
+  ShmTransport(shm::Arena arena, Wakeup wakeup)
+      : arena_(std::move(arena)), wakeup_(std::move(wakeup)) {
     reader_ = std::thread([this] { ReadAnswers(); });
   }
 
@@ -81,7 +79,7 @@ class ShmTransport final : public Transport {
       MutexLock lock(mutex_);
       stopping_ = true;
     }
-    WakeReader();
+    wakeup_.Wake();
     reader_.join();
     BATON_CHECK(arena_.taken() == 0) << arena_.taken() << " regions were not released";
   }
@@ -143,11 +141,11 @@ class ShmTransport final : public Transport {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto it = by_endpoint_.find(endpoint);
     if (it != by_endpoint_.end()) return it->second;
-    absl::StatusOr<shm::Fd> socket = Greet(endpoint, arena_);
+    absl::StatusOr<Fd> socket = Greet(endpoint, arena_);
     if (!socket.ok()) return socket.status();
     auto connection = std::make_shared<Connection>(endpoint, *std::move(socket));
     by_endpoint_[endpoint] = connection;
-    WakeReader();
+    wakeup_.Wake();
     return connection;
   }
 
@@ -162,12 +160,7 @@ class ShmTransport final : public Transport {
       completions_.Push({.post = post, .status = why});
     }
     by_endpoint_.erase(connection.endpoint);
-    WakeReader();
-  }
-
-  void WakeReader() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+    wakeup_.Wake();
   }
 
   void ReadAnswers() {
@@ -178,13 +171,12 @@ class ShmTransport final : public Transport {
         if (stopping_) return;
         for (const auto& [endpoint, connection] : by_endpoint_) connections.push_back(connection);
       }
-      std::vector<pollfd> watched = {{wake_.get(), POLLIN, 0}};
+      std::vector<pollfd> watched = {{wakeup_.watched(), POLLIN, 0}};
       for (const auto& connection : connections) {
         watched.push_back({connection->socket.get(), POLLIN, 0});
       }
       poll(watched.data(), watched.size(), -1);
-      uint64_t wakeups = 0;
-      [[maybe_unused]] const ssize_t read_bytes = read(wake_.get(), &wakeups, sizeof(wakeups));
+      wakeup_.Clear();
       for (size_t i = 0; i < connections.size(); ++i) {
         if (watched[i + 1].revents != 0) ReadFrom(*connections[i]);
       }
@@ -238,7 +230,7 @@ class ShmTransport final : public Transport {
   RegionId last_region_ = 0;
 
   CompletionQueue completions_;
-  const shm::Fd wake_;
+  const Wakeup wakeup_;  // of the thread that reads
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<Connection>> by_endpoint_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Connection>> by_post_ ABSL_GUARDED_BY(mutex_);
@@ -251,13 +243,15 @@ class ShmTransport final : public Transport {
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport() {
   absl::StatusOr<shm::Arena> arena = shm::Arena::Create(kSlots);
   if (!arena.ok()) return arena.status();
-  return std::make_unique<ShmTransport>(*std::move(arena));
+  absl::StatusOr<Wakeup> wakeup = Wakeup::Create();
+  if (!wakeup.ok()) return wakeup.status();
+  return std::make_unique<ShmTransport>(*std::move(arena), *std::move(wakeup));
 }
 
 absl::Status ProbeShm(const std::string& endpoint) {
   const absl::StatusOr<shm::Arena> arena = shm::Arena::Create(/*slots=*/0);
   if (!arena.ok()) return arena.status();
-  const absl::StatusOr<shm::Fd> socket = Greet(endpoint, *arena);
+  const absl::StatusOr<Fd> socket = Greet(endpoint, *arena);
   if (!socket.ok()) return socket.status();
   pollfd watched{socket->get(), POLLIN, 0};
   if (poll(&watched, 1, static_cast<int>(kProbeTimeout.count())) != 1) {

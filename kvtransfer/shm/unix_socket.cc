@@ -36,10 +36,6 @@ Fd NewSocket() { return Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK
 
 }  // namespace
 
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::Status ErrnoStatus(const std::string& what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }

@@ -9,29 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/fd.h"
 
-// Sockets and file descriptors as far as transports within one machine need them.
+// Sockets as far as transports within one machine need them.
 
 namespace baton::kvtransfer::shm {
-
-// Owns a file descriptor. Move-only.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 // What errno says about `what`, as UNAVAILABLE.
 absl::Status ErrnoStatus(const std::string& what);

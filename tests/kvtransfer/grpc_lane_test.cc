@@ -42,8 +42,7 @@ class GrpcLaneTest : public ::testing::Test {
     EXPECT_THAT(server, IsOk());
     server_ = *std::move(server);
     endpoint_ = absl::StrCat("127.0.0.1:", server_->port());
-    auto lanes =
-        LaneService::Start(&fabric_, receiver_.get(), shm::Fd(), {.group_bytes = kGroupBytes});
+    auto lanes = LaneService::Start(&fabric_, receiver_.get(), Fd(), {.group_bytes = kGroupBytes});
     EXPECT_THAT(lanes, IsOk());
     lanes_ = *std::move(lanes);
     service_.ServeLanes("nccl", lanes_.get());

@@ -26,7 +26,7 @@ namespace baton::kvtransfer {
 
 inline StagingMemory AllocateMemfd(size_t bytes) {
   StagingMemory memory;
-  memory.exported = shm::Fd(memfd_create("baton-staging", MFD_CLOEXEC));
+  memory.exported = Fd(memfd_create("baton-staging", MFD_CLOEXEC));
   EXPECT_EQ(ftruncate(memory.exported.get(), static_cast<off_t>(bytes)), 0);
   auto mapping =
       std::make_shared<shm::Mapping>(*shm::Mapping::Create(memory.exported, bytes, true));
@@ -48,7 +48,7 @@ class SharedHostFabric final : public Fabric {
       return MakeCopySender(bytes, std::move(say));
     };
   }
-  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const shm::Fd& memory, uint64_t bytes) override {
+  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const Fd& memory, uint64_t bytes) override {
     struct stat about {};
     if (!memory.valid() || fstat(memory.get(), &about) != 0 ||
         static_cast<uint64_t>(about.st_size) < bytes) {
@@ -97,12 +97,12 @@ class PairedHostFabric final : public Fabric, private CommunicatorMaker {
   std::chrono::nanoseconds patience() const override { return std::chrono::milliseconds(500); }
   absl::StatusOr<StagingMemory> Allocate(size_t bytes) override {
     StagingMemory memory = AllocateMemfd(bytes);
-    memory.exported = shm::Fd();
+    memory.exported = Fd();
     return memory;
   }
   std::unique_ptr<RecordMover> NewMover() override { return MakeHostMover(); }
   DeviceLinkFactory SenderEnd(const StagingMemory&) override { return EndOf(End::kSender); }
-  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const shm::Fd&, uint64_t) override {
+  absl::StatusOr<DeviceLinkFactory> ReceiverEnd(const Fd&, uint64_t) override {
     return EndOf(End::kReceiver);
   }
 

@@ -9,6 +9,7 @@
 #include "kvtransfer/device_lane/lane_service.h"
 #include "kvtransfer/device_lane/lane_transport.h"
 #include "kvtransfer/device_lane/unix_lane.h"
+#include "kvtransfer/shm/unix_socket.h"
 #include "tests/kvtransfer/host_fabric.h"
 #include "tests/kvtransfer/transport_cases.h"
 #include "tests/testing/eventually.h"
@@ -41,7 +42,7 @@ inline std::unique_ptr<Sender> NewSender(Fabric& fabric, const LaneTransportOpti
 
 inline std::unique_ptr<LaneService> StartService(Fabric& fabric, Receiver& receiver,
                                                  Incarnation incarnation) {
-  absl::StatusOr<shm::Fd> listener = shm::Listen(UnixLaneEndpoint(fabric.name(), incarnation));
+  absl::StatusOr<Fd> listener = shm::Listen(UnixLaneEndpoint(fabric.name(), incarnation));
   EXPECT_THAT(listener, ::baton::testing::IsOk());
   auto started =
       LaneService::Start(&fabric, &receiver, *std::move(listener), {.group_bytes = kGroupBytes});

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/shm/unix_socket.h"
 #include "tests/kvtransfer/lane_ends.h"
 
 namespace baton::kvtransfer {
@@ -19,7 +20,7 @@ class HostileLaneSender : public ::testing::Test {
   HostileLaneSender() : memory_(AllocateMemfd(4096)) {}
   std::unique_ptr<LaneChannel> Connect(uint64_t says_bytes) {
     const StagingMemory said{
-        memory_.owner, {memory_.bytes.data(), says_bytes}, shm::Fd(dup(memory_.exported.get()))};
+        memory_.owner, {memory_.bytes.data(), says_bytes}, Fd(dup(memory_.exported.get()))};
     return *ConnectUnixLane(fabric_.name(), server_.endpoint(), said);
   }
   bool Ended() {
@@ -92,7 +93,7 @@ TEST_F(HostileLaneSender, MoreOffersThanMayBeInFlightEndTheGeneration) {
 
 TEST_F(HostileLaneSender, AConnectionWithoutHelloIsClosedAndTheOthersAreNot) {
   const auto good = Connect(4096);
-  absl::StatusOr<shm::Fd> silent = shm::Connect(server_.endpoint());
+  absl::StatusOr<Fd> silent = shm::Connect(server_.endpoint());
   ASSERT_THAT(silent, IsOk());
   ASSERT_TRUE(Eventually([&] { return server_.service->connections() == 2; }));
   const auto channel = MakeUnixLane(*std::move(silent));
@@ -108,7 +109,7 @@ TEST_F(HostileLaneSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
     channels.push_back(Connect(4096));
     ASSERT_TRUE(Eventually([&] { return server_.service->connections() == channels.size(); }));
   }
-  absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
+  absl::StatusOr<Fd> socket = shm::Connect(server_.endpoint());
   ASSERT_THAT(socket, IsOk());
   const auto refused = MakeUnixLane(*std::move(socket));
   EXPECT_TRUE(Eventually([&] { return !refused->Receive().ok(); }));
@@ -116,8 +117,8 @@ TEST_F(HostileLaneSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
   // Those that were opened elsewhere as well.
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
-  server_.service->Add(MakeUnixLane(shm::Fd(ends[0])));
-  const auto added = MakeUnixLane(shm::Fd(ends[1]));
+  server_.service->Add(MakeUnixLane(Fd(ends[0])));
+  const auto added = MakeUnixLane(Fd(ends[1]));
   EXPECT_TRUE(Eventually([&] {
     EXPECT_LE(server_.service->connections(), channels.size());
     return !added->Receive().ok();
@@ -128,7 +129,7 @@ TEST_F(HostileLaneSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
 }
 
 TEST_F(HostileLaneSender, MessagesBeforeHelloEndTheConnection) {
-  absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
+  absl::StatusOr<Fd> socket = shm::Connect(server_.endpoint());
   ASSERT_THAT(socket, IsOk());
   const auto channel = MakeUnixLane(*std::move(socket));
   ASSERT_TRUE(Eventually([&] { return server_.service->connections() == 1; }));

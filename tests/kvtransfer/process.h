@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/fd.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton::kvtransfer {
 
@@ -24,7 +24,7 @@ class Process {
       _exit(0);
     }
     close(ends[1]);
-    pipe_ = shm::Fd(ends[0]);
+    pipe_ = Fd(ends[0]);
   }
   ~Process() { Kill(); }
   void WaitForByte() {
@@ -39,7 +39,7 @@ class Process {
 
  private:
   pid_t pid_ = 0;
-  shm::Fd pipe_;
+  Fd pipe_;
 };
 
 }  // namespace baton::kvtransfer

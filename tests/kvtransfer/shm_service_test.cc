@@ -54,18 +54,18 @@ class HostileSender : public ::testing::Test {
     return FrameVerdict::kRejected;
   }
   void Connect() {
-    absl::StatusOr<shm::Fd> socket = shm::Connect(server_.endpoint());
+    absl::StatusOr<Fd> socket = shm::Connect(server_.endpoint());
     ASSERT_THAT(socket, IsOk());
     socket_ = *std::move(socket);
   }
 
   ShmServer server_;
-  shm::Fd socket_;
+  Fd socket_;
 };
 
 TEST_F(HostileSender, MemoryThatCouldShrinkIsRefused) {
   Connect();
-  const shm::Fd memory(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const Fd memory(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(memory.get(), 8192), 0);
   EXPECT_TRUE(Refused(shm::Hello{.arena_bytes = 8192}, memory.get()));
 }
@@ -183,7 +183,7 @@ TEST_F(HostileSender, ConnectionsWithoutHelloAreClosedAndTheOthersAreNot) {
 TEST_F(HostileSender, ConnectionsBeyondTheLimitAreClosedAtOnce) {
   BATON_ASSERT_OK_AND_ASSIGN(const shm::Arena arena, shm::Arena::Create(0));
   const shm::Hello hello{.arena_bytes = arena.bytes()};
-  std::vector<shm::Fd> connections;
+  std::vector<Fd> connections;
   for (size_t i = 1; i <= 256; ++i) {
     connections.push_back(*shm::Connect(server_.endpoint()));
     ASSERT_THAT(

@@ -92,12 +92,12 @@ TEST(ShmProbeTest, SaysWhetherTheReceiverSeesThisMemory) {
 
 TEST(ShmProbeTest, AReceiverThatDoesNotAnswerOrAnswersWrongIsNotUsed) {
   const std::string endpoint = shm::Endpoint(NewIncarnation());
-  BATON_ASSERT_OK_AND_ASSIGN(const shm::Fd listener, shm::Listen(endpoint));
+  BATON_ASSERT_OK_AND_ASSIGN(const Fd listener, shm::Listen(endpoint));
   EXPECT_THAT(ProbeShm(endpoint),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not answer")));
-  const shm::Fd silent = shm::Accept(listener);
+  const Fd silent = shm::Accept(listener);
   std::thread liar([&] {
-    shm::Fd socket;
+    Fd socket;
     while (!(socket = shm::Accept(listener)).valid()) std::this_thread::yield();
     const shm::Welcome welcome{.nonce = 4711};
     EXPECT_THAT(shm::Send(socket, std::as_bytes(std::span(&welcome, 1))), IsOk());
@@ -110,9 +110,9 @@ TEST(ShmProbeTest, AReceiverThatDoesNotAnswerOrAnswersWrongIsNotUsed) {
 
 TEST(ShmProbeTest, AReceiverOfAnotherVersionIsRefusedByName) {
   const std::string endpoint = shm::Endpoint(NewIncarnation());
-  BATON_ASSERT_OK_AND_ASSIGN(const shm::Fd listener, shm::Listen(endpoint));
+  BATON_ASSERT_OK_AND_ASSIGN(const Fd listener, shm::Listen(endpoint));
   std::thread older([&] {
-    shm::Fd socket;
+    Fd socket;
     while (!(socket = shm::Accept(listener)).valid()) std::this_thread::yield();
     shm::Hello hello;  // read: else the end of the connection is a reset, which goes first
     while (true) {

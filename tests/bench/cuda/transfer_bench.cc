@@ -38,6 +38,7 @@
 #include "kvtransfer/manifest.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/shm/shm_transport.h"
+#include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/shm/wire.h"
 #include "tests/bench/cuda/flash_cache.h"
 #include "tests/bench/cuda/transfer_peer.h"

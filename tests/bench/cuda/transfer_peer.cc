@@ -27,6 +27,7 @@
 #include "kvtransfer/grpc/transfer_service.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/shm/shm_service.h"
+#include "kvtransfer/shm/unix_socket.h"
 #include "tests/bench/cuda/flash_cache.h"
 
 namespace baton::kvtransfer {
@@ -99,7 +100,7 @@ class Decode {
 
   void Raw(uint64_t groups, uint64_t bytes) {
     auto memory = fabrics_.at("nccl")->Allocate(bytes);
-    auto end = fabrics_.at("nccl")->ReceiverEnd(shm::Fd(), 0);
+    auto end = fabrics_.at("nccl")->ReceiverEnd(Fd(), 0);
     BATON_CHECK(memory.ok() && end.ok());
     auto link =
         (*end)(1, [this](const std::string& id) { Say("id " + absl::BytesToHexString(id)); });

@@ -27,11 +27,11 @@ class ControlTest : public ::testing::Test {
     for (const int rank : {1, 2}) {
       int ends[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-      links.push_back({.rank = rank, .socket = Socket(ends[0])});
+      links.push_back({.rank = rank, .socket = Socket(Fd(ends[0]))});
       links.back().reader.Trust();
-      peers_[rank] = Socket(ends[1]);
+      peers_[rank] = Socket(Fd(ends[1]));
     }
-    control_.emplace(0, std::move(links), milliseconds(400),
+    control_.emplace(0, std::move(links), *Wakeup::Create(), milliseconds(400),
                      Control::Handler{.on_frame = [](int, Frame) { return absl::OkStatus(); },
                                       .on_tick = [] { return absl::OkStatus(); },
                                       .on_fault =

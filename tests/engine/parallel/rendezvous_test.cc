@@ -164,20 +164,20 @@ TEST_F(RendezvousTest, WithoutFileDescriptorsItWaitsAndSaysSo) {
   });
   const HostPort address = *ParseHostPort(address_);
   while (!Socket::Connect(address).ok()) std::this_thread::yield();  // until it listens
-  const Socket caller(::socket(AF_INET, SOCK_STREAM, 0));
+  const Fd caller(::socket(AF_INET, SOCK_STREAM, 0));
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  std::vector<Socket> taken;
+  std::vector<Fd> taken;
   do {
     taken.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  } while (taken.back().open());
+  } while (taken.back().valid());
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(address.port));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(caller.fd(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  EXPECT_EQ(connect(caller.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   const std::clock_t began = std::clock();
   met.wait();
   EXPECT_LT(std::clock() - began, CLOCKS_PER_SEC / 10);  // of a CPU, in half a second
