@@ -1,9 +1,15 @@
 #include "cli/process.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -66,6 +72,14 @@ TEST(ProcessTest, AProgramThatIsNotThereIsNamed) {
 // A log and two pipes are five descriptors.
 TEST(ProcessTest, RunningOutOfDescriptorsIsAnErrorAndLeaksNone) {
   const ProcessSpec shell = Shell("exit 0");  // made while there are some
+  // A limit is a number that descriptors stay below: those that are free lie above all others.
+  std::vector<int> below;
+  int highest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    highest = std::max(highest, std::stoi(entry.path().filename()));
+  }
+  while (NextDescriptor() < highest) below.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const absl::Cleanup close_them = [&] { std::ranges::for_each(below, close); };
   const int next = NextDescriptor();
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
