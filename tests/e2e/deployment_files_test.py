@@ -42,12 +42,25 @@ def apply_json_patch(document: dict, patch: list[dict]) -> None:
             place = place[int(key) if isinstance(place, list) else key]
         if operation["op"] == "remove":
             del place[last]
-        elif isinstance(place, list):
+        elif isinstance(place, list) and operation["op"] == "add":
             assert last == "-", operation
             place.append(operation["value"])
+        elif isinstance(place, list):
+            place[int(last)] = operation["value"]
         else:
             assert operation["op"] == "add" or last in place, operation
             place[last] = operation["value"]
+
+
+def patches_of(component: pathlib.Path, kind: str, name: str) -> list[list[dict]]:
+    """Those of a kustomization that are meant for the object, as lists of operations."""
+    found = []
+    for patch in yaml.safe_load((component / "kustomization.yaml").read_text())["patches"]:
+        target = patch["target"]
+        if re.fullmatch(target["kind"], kind) and re.fullmatch(target["name"], name):
+            found.append(yaml.safe_load(patch["patch"] if "patch" in patch
+                                        else (component / patch["path"]).read_text()))
+    return found
 
 
 class DeploymentFiles(unittest.TestCase):
@@ -120,8 +133,10 @@ class DeploymentFiles(unittest.TestCase):
         for role in ROLES:
             documents = list(yaml.safe_load_all((DEPLOY / f"k8s/{role}.yaml").read_text()))
             deployment = next(d for d in documents if d["kind"] == "Deployment")
-            for patch in ["router"] if role == "router" else ["workers", f"{role}-probes"]:
-                apply_json_patch(deployment, yaml.safe_load((DEPLOY / f"k8s-tls/{patch}.yaml").read_text()))
+            patches = patches_of(DEPLOY / "k8s-tls", "Deployment", deployment["metadata"]["name"])
+            self.assertEqual(len(patches), {"router": 1, "prefill": 2, "decode": 3}[role])
+            for patch in patches:
+                apply_json_patch(deployment, patch)
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
                 yaml.safe_dump(deployment, file)
                 checked = subprocess.run([TOOLS / "kubernetes-validate", "--strict", file.name],
@@ -161,7 +176,8 @@ class DeploymentFiles(unittest.TestCase):
                     self.assertEqual(rendered.returncode, 0, rendered.stderr)
                     counts = {"nvidia.com/gpu: 1": devices, "- --device=cuda": devices, "key: nvidia.com/gpu": devices,
                               "image: baton:cuda" if devices else "image: baton:latest": len(ROLES),
-                              "tls-cert-file=/etc/baton-tls/": with_certificates}
+                              "tls-cert-file=/etc/baton-tls/": with_certificates,
+                              "- 127.0.0.1:7001\n": 2 * bool(component), "- 127.0.0.1:7002\n": 2 * bool(component)}
                     self.assertEqual({text: rendered.stdout.count(text) for text in counts}, counts)
 
     @unittest.skipUnless((TOOLS / "hadolint").exists(), "see tests/requirements.txt")
