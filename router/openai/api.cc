@@ -75,9 +75,15 @@ bool IsGetPath(const std::string& path) {
          (absl::StartsWith(path, "/v1/models/") && path.size() > kModelsPath.size() + 1);
 }
 
-// So that the client, and who stands between, can tell which answer this is.
+// By which the client, and who stands between, can tell which answer this is: the client's own id,
+// or else the router's.
+std::string AnswerId(const HttpRequest& request, const RequestId& own = RequestId::Random()) {
+  const std::string given = ClientRequestId(request.request_id);
+  return given.empty() ? own.ToString() : given;
+}
+
 void Name(HttpResponse& response, const std::string& id) {
-  if (!id.empty()) response.headers.emplace_back("x-request-id", id);
+  response.headers.emplace_back("x-request-id", id);
 }
 
 const char* IdPrefix(Endpoint endpoint) {
@@ -97,7 +103,7 @@ HttpResponse OpenAiApi::Refuse(const HttpRequest& head, int status, const std::s
                                          .message = message,
                                          .code = status == 503 ? "service_unavailable" : "",
                                          .retry_after = status == 503});
-  Name(response, ClientRequestId(head.request_id));
+  Name(response, AnswerId(head));
   return response;
 }
 
@@ -114,7 +120,7 @@ std::optional<HttpResponse> OpenAiApi::RefuseHead(const HttpRequest& head) {
   } else {
     return std::nullopt;
   }
-  Name(response, ClientRequestId(head.request_id));
+  Name(response, AnswerId(head));
   metrics_->CountRequest(GeneratingEndpoint(head.path).value_or(Endpoint::kOther),
                          OutcomeOfHttp(response.status));
   return response;
@@ -143,16 +149,14 @@ void OpenAiApi::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
                               .code = "not_found"});
   }
   metrics_->CountRequest(endpoint, OutcomeOfHttp(response.status));
-  Name(response, ClientRequestId(request.request_id));
+  Name(response, AnswerId(request));
   reply->Respond(std::move(response));
 }
 
 void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> reply,
                          Endpoint endpoint) {
   const RequestId request_id = RequestId::Random();
-  const std::string id = request_id.ToString();
-  const std::string client_id = ClientRequestId(request.request_id);
-  const std::string& header_id = client_id.empty() ? id : client_id;
+  const std::string header_id = AnswerId(request, request_id);
   const auto respond = [&](const ApiError& error) {
     HttpResponse response = ErrorResponse(error);
     Name(response, header_id);
@@ -176,13 +180,13 @@ void OpenAiApi::Generate(const HttpRequest& request, std::shared_ptr<HttpReply> 
   }
   CompletionRequest& completion = std::get<CompletionRequest>(parsed);
   completion.generation.id = request_id;
-  completion.generation.client_id = client_id;
+  completion.generation.client_id = ClientRequestId(request.request_id);
   GenerationService& service = *service_;
   const ServedModel& model = service.model();
   const auto answer = std::make_shared<HttpAnswer>(
       reply,
       ResponseHeader{.endpoint = endpoint,
-                     .id = absl::StrCat(IdPrefix(endpoint), id),
+                     .id = absl::StrCat(IdPrefix(endpoint), request_id.ToString()),
                      .created = UnixSeconds(),
                      .model = model.name,
                      .include_usage = completion.include_usage,

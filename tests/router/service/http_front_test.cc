@@ -152,7 +152,7 @@ TEST_F(HttpFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
   std::filesystem::remove(path);
 }
 
-TEST_F(HttpFrontTest, EveryAnswerOfAGeneratingEndpointHasARequestId) {
+TEST_F(HttpFrontTest, EveryAnswerHasARequestId) {
   AnswerAlways(".");
   StartReady();
   EXPECT_NE(Post(kChatPath, Chat("x")).headers["x-request-id"], "");
@@ -165,6 +165,13 @@ TEST_F(HttpFrontTest, EveryAnswerOfAGeneratingEndpointHasARequestId) {
   const HttpClient::Response other_type = client.Read();
   EXPECT_EQ(other_type.status, 415);
   EXPECT_EQ(other_type.headers.count("x-request-id"), 1u);
+  for (const auto& [method, path, status] :
+       {std::tuple("GET", "/health", 200), std::tuple("GET", "/nowhere", 404),
+        std::tuple("DELETE", kChatPath, 405), std::tuple("GET", "/v1/models/gpt-5", 404)}) {
+    const HttpClient::Response other = Fetch(router_->ports().http, method, path);
+    EXPECT_EQ(other.status, status) << path;
+    EXPECT_NE(other.headers.at("x-request-id"), "") << path;
+  }
 }
 
 TEST_F(HttpFrontTest, AClientsRequestIdStandsInTheAnswerAndInTheLog) {
