@@ -1,6 +1,9 @@
 #pragma once
 
-#include "absl/status/status.h"
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
 #include "common/mutex.h"
 
 namespace baton {
@@ -40,6 +43,16 @@ class Gate {
     if (closed_) return Pass();
     ++inside_;
     return Pass(this);
+  }
+
+  // `count` passes, or none: when the gate is closed, or more than `limit` would be inside.
+  std::vector<Pass> TryEnter(size_t count, size_t limit) {
+    std::vector<Pass> passes;
+    MutexLock lock(mutex_);
+    if (closed_ || static_cast<size_t>(inside_) + count > limit) return passes;
+    inside_ += static_cast<int>(count);
+    for (size_t i = 0; i < count; ++i) passes.emplace_back(this);
+    return passes;
   }
 
   void Close() {

@@ -98,16 +98,11 @@ absl::StatusOr<std::vector<Gate::Pass>> GenerationService::Admit(size_t count) {
         "n", absl::InvalidArgumentError(absl::StrCat("n is ", count, ", and no more than ", most,
                                                      " choices can be under way at a time")));
   }
-  std::vector<Gate::Pass> passes(count);
-  for (Gate::Pass& pass : passes) {
-    pass = gate_.TryEnter();
-    if (!pass) return absl::UnavailableError("the router is shutting down");
-  }
-  if (gate_.inside() > options_.max_concurrent_requests) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the router is full: ", options_.max_concurrent_requests, " requests are running"));
-  }
-  return passes;
+  std::vector<Gate::Pass> passes = gate_.TryEnter(count, most);
+  if (!passes.empty()) return passes;
+  if (gate_.closed()) return absl::UnavailableError("the router is shutting down");
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the router is full: at most ", most, " requests run at a time"));
 }
 
 // Refuses before tokenizing, which takes a second a megabyte, a text that cannot be short enough:

@@ -1,6 +1,8 @@
 #include "common/gate.h"
 
+#include <latch>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -16,6 +18,36 @@ TEST(GateTest, NothingEntersAClosedGate) {
   EXPECT_FALSE(gate.TryEnter());
   EXPECT_TRUE(gate.closed());
   EXPECT_EQ(gate.inside(), 0);
+}
+
+TEST(GateTest, SeveralEnterTogetherOrNotAtAll) {
+  Gate gate;
+  const std::vector<Gate::Pass> three = gate.TryEnter(3, 4);
+  EXPECT_EQ(three.size(), 3u);
+  EXPECT_TRUE(gate.TryEnter(2, 4).empty());
+  EXPECT_EQ(gate.inside(), 3);
+  EXPECT_EQ(gate.TryEnter(1, 4).size(), 1u);
+  gate.Close();
+  EXPECT_TRUE(gate.TryEnter(1, 4).empty());
+}
+
+TEST(GateTest, OfAllThatComeAtOnceAsManyEnterAsThereIsRoomFor) {
+  constexpr size_t kComing = 8, kRoom = 4;
+  for (int round = 0; round < 50; ++round) {
+    Gate gate;
+    std::latch all_are_here(kComing);
+    std::vector<std::vector<Gate::Pass>> passes(kComing);
+    {
+      std::vector<std::jthread> threads;
+      for (std::vector<Gate::Pass>& own : passes) {
+        threads.emplace_back([&] {
+          all_are_here.arrive_and_wait();
+          own = gate.TryEnter(1, kRoom);
+        });
+      }
+    }
+    ASSERT_EQ(gate.inside(), static_cast<int>(kRoom));
+  }
 }
 
 TEST(GateTest, AMovedPassLeavesOnce) {
