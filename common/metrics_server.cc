@@ -19,7 +19,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/acceptor.h"
 #include "common/base/check.h"
+#include "common/clock.h"
 #include "common/fd.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
@@ -27,8 +29,6 @@
 
 namespace baton {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kConnectionTime{5};
 constexpr size_t kMaxConnections = 64;  // the oldest of more is closed
@@ -64,7 +64,7 @@ class Connection {
 
   int fd() const { return socket_.get(); }
   int16_t awaits() const { return Unsent().empty() ? POLLIN : POLLOUT; }
-  Clock::time_point deadline() const { return deadline_; }
+  Clock::TimePoint deadline() const { return deadline_; }
 
   // Takes and gives what it can; false when the connection has ended.
   bool Proceed(const std::function<std::string()>& text) { return Receive(text) && Send(); }
@@ -99,7 +99,7 @@ class Connection {
   }
 
   Fd socket_;
-  const Clock::time_point deadline_ = Clock::now() + kConnectionTime;
+  const Clock::TimePoint deadline_ = Clock::Real().Now() + kConnectionTime;
   std::string head_;
   std::string reply_;  // empty: not asked yet
   size_t sent_ = 0;    // bytes of reply_
@@ -141,7 +141,7 @@ int PortOf(const Fd& listener) {
 
 struct MetricsServer::Impl {
   Impl(Fd listening, Wakeup wakeup, std::function<std::string()> what)
-      : listener(std::move(listening)),
+      : door("metrics", std::move(listening)),
         stop(std::move(wakeup)),
         text(std::move(what)),
         thread([this] { Run(); }) {}
@@ -150,7 +150,7 @@ struct MetricsServer::Impl {
   void WaitForEvents();
   void Accept();
 
-  const Fd listener;
+  Acceptor door;  // of the thread, but for the port
   const Wakeup stop;
   const std::function<std::string()> text;
   std::list<Connection> connections;  // the oldest first; of the thread
@@ -159,15 +159,19 @@ struct MetricsServer::Impl {
 };
 
 void MetricsServer::Impl::WaitForEvents() {
-  events = {{stop.watched(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+  events = {{stop.watched(), POLLIN, 0}, {door.watched(), POLLIN, 0}};
   for (const Connection& connection : connections) {
     events.push_back({connection.fd(), connection.awaits(), 0});
   }
   int timeout_ms = -1;
   if (!connections.empty()) {
-    const auto left = connections.front().deadline() - Clock::now();
+    const auto left = connections.front().deadline() - Clock::Real().Now();
     timeout_ms = static_cast<int>(
         std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+  }
+  if (events[1].fd < 0) {
+    constexpr auto kPauseMs = static_cast<int>(kAcceptPause.count());
+    timeout_ms = timeout_ms < 0 ? kPauseMs : std::min(timeout_ms, kPauseMs);
   }
   if (poll(events.data(), events.size(), timeout_ms) < 0) {
     for (pollfd& event : events) event.revents = 0;  // interrupted
@@ -175,14 +179,10 @@ void MetricsServer::Impl::WaitForEvents() {
 }
 
 void MetricsServer::Impl::Accept() {
-  Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.valid()) {
-    if (connections.size() == kMaxConnections) connections.pop_front();
-    connections.emplace_back(std::move(socket));
-  } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-    constexpr std::chrono::milliseconds kPause{50};  // until somebody closes something
-    std::this_thread::sleep_for(kPause);
-  }
+  Fd socket = door.Accept();
+  if (!socket.valid()) return;
+  if (connections.size() == kMaxConnections) connections.pop_front();
+  connections.emplace_back(std::move(socket));
 }
 
 void MetricsServer::Impl::Run() {
@@ -190,7 +190,7 @@ void MetricsServer::Impl::Run() {
     WaitForEvents();
     if (events[0].revents != 0) return;
     auto event = events.begin() + 2;
-    const Clock::time_point now = Clock::now();
+    const Clock::TimePoint now = Clock::Real().Now();
     std::erase_if(connections, [&](Connection& connection) {
       const bool ready = (event++)->revents != 0;
       return connection.deadline() <= now || (ready && !connection.Proceed(text));
@@ -214,6 +214,6 @@ MetricsServer::~MetricsServer() {
   impl_->thread.join();
 }
 
-int MetricsServer::port() const { return PortOf(impl_->listener); }
+int MetricsServer::port() const { return PortOf(impl_->door.listener()); }
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/acceptor.h"
 #include "common/status_macros.h"
 
 namespace baton::engine {
@@ -76,7 +77,7 @@ class Host {
       } else {
         // Such as no file descriptor left: may pass, but not at once.
         trouble_ = absl::StrCat("; ", socket.status().message());
-        std::this_thread::sleep_for(kRetryPause);
+        std::this_thread::sleep_for(kAcceptPause);
       }
     }
     std::sort(links_.begin(), links_.end(),

@@ -11,12 +11,12 @@
 #include <poll.h>
 #include <time.h>
 
+#include "common/acceptor.h"
 #include "common/mutex.h"
 #include "common/wakeup.h"
 #include "kvtransfer/device_lane/lane_probe.h"
 #include "kvtransfer/device_lane/lane_receiver.h"
 #include "kvtransfer/device_lane/unix_lane.h"
-#include "kvtransfer/shm/unix_socket.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::kvtransfer {
@@ -53,7 +53,7 @@ struct LaneService::Impl {
       : options(with),
         fabric(*from),
         receiver(*to),
-        door(std::move(socket)),
+        door(std::string(from->name()), std::move(socket)),
         wakeup(std::move(wake)),
         memory(std::move(staging_memory)),
         staging(Split(memory.bytes, options.group_bytes)),
@@ -70,7 +70,7 @@ struct LaneService::Impl {
   const LaneServiceOptions options;
   Fabric& fabric;
   Receiver& receiver;
-  shm::Acceptor door;  // thread only
+  Acceptor door;  // thread only
   const Wakeup wakeup;
   const StagingMemory memory;
   StagingGroups staging;               // thread only, as all below

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/acceptor.h"
 #include "common/clock.h"
 #include "common/wakeup.h"
 #include "kvtransfer/shm/arena.h"
@@ -55,7 +56,7 @@ absl::StatusOr<shm::Mapping> MapArena(const Fd& memory, uint64_t bytes) {
 struct ShmService::Impl {
   Impl(Receiver* to, Fd socket, Wakeup end)
       : receiver(to),
-        door(std::move(socket)),
+        door("shm", std::move(socket)),
         wakeup(std::move(end)),
         thread([this] { Serve(); }) {}
 
@@ -69,7 +70,7 @@ struct ShmService::Impl {
   absl::Status OnPosted(Connection& connection, const shm::Posted& posted);
 
   Receiver* const receiver;
-  shm::Acceptor door;                   // thread only
+  Acceptor door;                        // thread only
   const Wakeup wakeup;                  // at the end
   std::vector<Connection> connections;  // thread only
   std::atomic<size_t> connection_count = 0;

@@ -1,17 +1,13 @@
 #include "kvtransfer/shm/unix_socket.h"
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/log_limit.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::kvtransfer::shm {
 namespace {
@@ -56,21 +52,6 @@ absl::StatusOr<Fd> Connect(const std::string& name) {
   if (!socket.valid() || connect(socket.get(), address.get(), address.size) != 0) {
     return ErrnoStatus(absl::StrCat("connecting to Unix socket ", name));
   }
-  return socket;
-}
-
-Fd Accept(const Fd& listener) {
-  return Fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-}
-
-Fd Acceptor::Accept() {
-  Fd socket = shm::Accept(listener_);
-  const int error = errno;
-  if (socket.valid() || error == EAGAIN) return socket;
-  constexpr std::chrono::milliseconds kPause{50};  // until somebody closes something
-  paused_until_ = Clock::Real().Now() + kPause;
-  static LogLimit limit(1, std::chrono::seconds(10));
-  if (limit.Next()) spdlog::warn("a sender waits: accept: {}", std::strerror(error));
   return socket;
 }
 

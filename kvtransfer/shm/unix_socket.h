@@ -4,11 +4,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
 #include "common/fd.h"
 
 // Sockets as far as transports within one machine need them.
@@ -22,25 +20,6 @@ absl::Status ErrnoStatus(const std::string& what);
 // left behind by a process that is killed. All sockets are non-blocking.
 absl::StatusOr<Fd> Listen(const std::string& name);
 absl::StatusOr<Fd> Connect(const std::string& name);
-// Invalid when there is none to accept.
-Fd Accept(const Fd& listener);
-
-// Takes connections on a thread that polls. A listener stays readable while nothing can be taken
-// (the process is out of descriptors): then it is not watched for a moment, while what is open goes
-// on, so that the thread does not spin. One thread.
-class Acceptor {
- public:
-  explicit Acceptor(Fd listener) : listener_(std::move(listener)) {}
-
-  // For poll, which passes over a negative one.
-  int watched() const { return Clock::Real().Now() < paused_until_ ? -1 : listener_.get(); }
-  // When it is readable; invalid when nothing can be taken now.
-  Fd Accept();
-
- private:
-  const Fd listener_;  // may be invalid
-  Clock::TimePoint paused_until_{};
-};
 
 // Sends one message, whole or not at all, with `passed` attached when it is a descriptor (>= 0).
 // UNAVAILABLE when the peer is gone or takes nothing now.

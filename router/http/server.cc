@@ -17,6 +17,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/strand.hpp"
 #include "boost/asio/use_awaitable.hpp"
+#include "common/acceptor.h"
 #include "common/gate.h"
 #include "common/host_port.h"
 #include "common/log.h"
@@ -100,9 +101,8 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
       Admit(std::move(socket));
     } else if (error != asio::error::operation_aborted) {
       // Out of file descriptors or the like: what is open has to end first.
-      spdlog::warn("HTTP accept: {}", error.message());
-      constexpr std::chrono::milliseconds kPause{100};
-      asio::steady_timer pause(acceptor->get_executor(), kPause);
+      WarnNotAccepted("HTTP", error.message());
+      asio::steady_timer pause(acceptor->get_executor(), kAcceptPause);
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
     }
   }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "common/acceptor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/shm/unix_socket.h"
@@ -92,13 +93,14 @@ TEST(ShmProbeTest, SaysWhetherTheReceiverSeesThisMemory) {
 
 TEST(ShmProbeTest, AReceiverThatDoesNotAnswerOrAnswersWrongIsNotUsed) {
   const std::string endpoint = shm::Endpoint(NewIncarnation());
-  BATON_ASSERT_OK_AND_ASSIGN(const Fd listener, shm::Listen(endpoint));
+  BATON_ASSERT_OK_AND_ASSIGN(Fd listener, shm::Listen(endpoint));
+  Acceptor acceptor("test", std::move(listener));
   EXPECT_THAT(ProbeShm(endpoint),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not answer")));
-  const Fd silent = shm::Accept(listener);
+  const Fd silent = acceptor.Accept();
   std::thread liar([&] {
     Fd socket;
-    while (!(socket = shm::Accept(listener)).valid()) std::this_thread::yield();
+    while (!(socket = acceptor.Accept()).valid()) std::this_thread::yield();
     const shm::Welcome welcome{.nonce = 4711};
     EXPECT_THAT(shm::Send(socket, std::as_bytes(std::span(&welcome, 1))), IsOk());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -110,10 +112,11 @@ TEST(ShmProbeTest, AReceiverThatDoesNotAnswerOrAnswersWrongIsNotUsed) {
 
 TEST(ShmProbeTest, AReceiverOfAnotherVersionIsRefusedByName) {
   const std::string endpoint = shm::Endpoint(NewIncarnation());
-  BATON_ASSERT_OK_AND_ASSIGN(const Fd listener, shm::Listen(endpoint));
+  BATON_ASSERT_OK_AND_ASSIGN(Fd listener, shm::Listen(endpoint));
+  Acceptor acceptor("test", std::move(listener));
   std::thread older([&] {
     Fd socket;
-    while (!(socket = shm::Accept(listener)).valid()) std::this_thread::yield();
+    while (!(socket = acceptor.Accept()).valid()) std::this_thread::yield();
     shm::Hello hello;  // read: else the end of the connection is a reset, which goes first
     while (true) {
       const auto received = shm::Receive(socket, std::as_writable_bytes(std::span(&hello, 1)));

@@ -1,16 +1,14 @@
 #include "kvtransfer/shm/unix_socket.h"
 
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <thread>
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/acceptor.h"
 #include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,9 +29,9 @@ class UnixSocketTest : public ::testing::Test {
  protected:
   UnixSocketTest() {
     const std::string name = absl::StrCat("baton-test-", NewIncarnation());
-    listener_ = *Listen(name);
+    Acceptor acceptor("test", *Listen(name));
     client_ = *Connect(name);
-    server_ = Accept(listener_);
+    server_ = acceptor.Accept();
     EXPECT_TRUE(server_.valid());
   }
 
@@ -56,7 +54,6 @@ class UnixSocketTest : public ::testing::Test {
     ASSERT_EQ(sendmsg(client_.get(), &header, 0), 1);
   }
 
-  Fd listener_;
   Fd client_;
   Fd server_;
   std::array<std::byte, 8> message_{};
@@ -99,27 +96,6 @@ TEST_F(UnixSocketTest, AMessageThatDoesNotFitIsUnavailable) {
   ASSERT_THAT(Send(client_, longer), IsOk());
   EXPECT_THAT(Receive(server_, message_),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("too long")));
-}
-
-// Poll would return at once, again and again, for what cannot be taken.
-TEST(AcceptorTest, WhenNothingCanBeAcceptedItIsNotWatchedForAMoment) {
-  // Does not listen: as good a reason as having no descriptors left.
-  Acceptor acceptor(Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));
-  EXPECT_GE(acceptor.watched(), 0);
-  const auto began = Clock::Real().Now();
-  EXPECT_FALSE(acceptor.Accept().valid());
-  while (acceptor.watched() < 0) std::this_thread::yield();
-  EXPECT_GE(Clock::Real().Now() - began, std::chrono::milliseconds(50));
-}
-
-TEST(AcceptorTest, ThatNobodyIsThereIsNoTrouble) {
-  const std::string name = absl::StrCat("baton-test-", NewIncarnation());
-  Acceptor acceptor(*Listen(name));
-  EXPECT_FALSE(acceptor.Accept().valid());
-  EXPECT_GE(acceptor.watched(), 0);
-  const auto client = Connect(name);
-  ASSERT_THAT(client, IsOk());
-  EXPECT_TRUE(acceptor.Accept().valid());
 }
 
 TEST(UnixSocketNameTest, NobodyListensThereOrSomebodyElseDoes) {
