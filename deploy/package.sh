@@ -56,5 +56,6 @@ The same as single processes, as on several machines:
 
 Workers take --device=cuda on a node with an NVIDIA H100 or H200, its driver and CUDA 13. SIGTERM drains.
 START
-tar -C "$root" -czf "$archive" baton
+# Whoever packs, with whatever umask: where root unpacks it everybody may run it, and only root change it.
+tar -C "$root" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -czf "$archive" baton
 echo "$archive: $(du -h "$archive" | cut -f1)"

@@ -17,8 +17,11 @@ class Package(unittest.TestCase):
     def test_an_unpacked_archive_serves(self):
         with tempfile.TemporaryDirectory() as folder:
             archive = pathlib.Path(folder, "baton.tar.gz")
-            subprocess.run([ROOT / "deploy/package.sh", BINARIES, archive], check=True)
+            subprocess.run([ROOT / "deploy/package.sh", BINARIES, archive], check=True, umask=0o077)
             with tarfile.open(archive) as tar:
+                for member in tar:
+                    self.assertEqual((member.uid, member.gid), (0, 0), member.name)
+                    self.assertIn(member.mode, (0o755,) if member.isdir() else (0o755, 0o644), member.name)
                 tar.extractall(pathlib.Path(folder, "elsewhere"))
             package = pathlib.Path(folder, "elsewhere/baton")
             up = subprocess.Popen([package / "bin/baton", "up", "--json", "--listen=127.0.0.1:0",
