@@ -1,6 +1,5 @@
 #include "decode/service.h"
 
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -14,10 +13,6 @@ namespace baton::decode {
 namespace {
 
 using Writer = rpc::QueuedServerWriter<v1::DecodeGenerateResponse>;
-
-uint64_t Microseconds(Clock::Duration duration) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-}
 
 v1::FinishReason ToProto(engine::Finish finish) {
   switch (finish) {
@@ -55,9 +50,9 @@ v1::ServedBy ToProto(const ServedFigures& figures, const v1::WorkerRef& self) {
   *served.mutable_decode() = self;
   if (!figures.prefill.address.empty()) *served.mutable_prefill() = ToProto(figures.prefill);
   served.set_handoff_bytes(figures.handoff_bytes);
-  served.set_prefill_us(Microseconds(figures.prefill_time));
-  served.set_handoff_us(Microseconds(figures.handoff));
-  served.set_decode_queue_us(Microseconds(figures.queued));
+  served.set_prefill_us(rpc::ToMicroseconds(figures.prefill_time));
+  served.set_handoff_us(rpc::ToMicroseconds(figures.handoff));
+  served.set_decode_queue_us(rpc::ToMicroseconds(figures.queued));
   return served;
 }
 

@@ -1,7 +1,6 @@
 #include "prefill/service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,10 +19,6 @@ using Stream = rpc::QueuedServerBidi<v1::PrefillRunRequest, v1::PrefillRunRespon
 
 // Accepted, Started and Finished: a stream never has more to say.
 constexpr size_t kMaxQueued = 4;
-
-uint64_t Microseconds(Clock::Duration duration) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-}
 
 // One Prefill.Run. gRPC's callbacks come one at a time; the RunStream half is called by others.
 class RunCall final : public RunStream, public std::enable_shared_from_this<RunCall> {
@@ -74,8 +69,8 @@ class RunCall final : public RunStream, public std::enable_shared_from_this<RunC
       *finished->mutable_first_token_logprobs() = rpc::LogprobsToProto(*info.logprobs);
     }
     finished->set_cached_tokens(static_cast<uint32_t>(info.cached_tokens));
-    finished->set_queue_us(Microseconds(info.queued));
-    finished->set_compute_us(Microseconds(info.computed));
+    finished->set_queue_us(rpc::ToMicroseconds(info.queued));
+    finished->set_compute_us(rpc::ToMicroseconds(info.computed));
     sent_->Pass(std::move(response));
   }
 

@@ -96,6 +96,10 @@ TokenLogprobs LogprobsFromProto(const v1::TokenLogprobs& proto) {
   return logprobs;
 }
 
+uint64_t ToMicroseconds(Clock::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+}
+
 Clock::Duration FromMicroseconds(uint64_t microseconds) {
   constexpr std::chrono::microseconds kYear = std::chrono::hours(24 * 365);
   return std::chrono::microseconds(std::min(microseconds, static_cast<uint64_t>(kYear.count())));

@@ -25,6 +25,8 @@ std::vector<LogitBias> LogitBiasFromProto(const v1::SamplingParams& params);
 v1::TokenLogprobs LogprobsToProto(const TokenLogprobs& logprobs);
 TokenLogprobs LogprobsFromProto(const v1::TokenLogprobs& logprobs);
 
+// Of what is not negative.
+uint64_t ToMicroseconds(Clock::Duration duration);
 // A duration as a peer says it. Lest sums of them overflow, none is longer than a year.
 Clock::Duration FromMicroseconds(uint64_t microseconds);
 

@@ -21,6 +21,11 @@ TEST(ConvertTest, UnsetSamplingFieldsTakeTheDefaultsThatUsersExpect) {
   EXPECT_EQ(params.max_tokens, SamplingParams().max_tokens);
 }
 
+TEST(ConvertTest, DurationsTravelInWholeMicroseconds) {
+  EXPECT_EQ(ToMicroseconds(std::chrono::nanoseconds(7'999)), 7u);
+  EXPECT_EQ(FromMicroseconds(ToMicroseconds(std::chrono::hours(1))), std::chrono::hours(1));
+}
+
 TEST(ConvertTest, DurationsThatAPeerMakesUpDoNotOverflow) {
   EXPECT_EQ(FromMicroseconds(0), Clock::Duration(0));
   EXPECT_EQ(FromMicroseconds(7), std::chrono::microseconds(7));
