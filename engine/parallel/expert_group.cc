@@ -295,11 +295,13 @@ absl::Status ExpertGroup::Exchange(std::span<const std::span<const std::byte>> t
     if (r == rank()) continue;
     group.control.Send(r, {.type = FrameType::kRows, .number = number}, to[static_cast<size_t>(r)]);
   }
+  const auto own = static_cast<size_t>(rank());
+  BATON_CHECK(to[own].size() == from[own].size()) << to[own].size() << ", " << from[own].size();
+  std::copy(to[own].begin(), to[own].end(), from[own].begin());
   for (size_t r = 0; r < to.size(); ++r) {
+    if (r == own) continue;
     Frame frame;
-    if (static_cast<int>(r) == rank()) {
-      frame.payload.assign(to[r].begin(), to[r].end());
-    } else {
+    {
       MutexLock lock(group.mutex);
       std::deque<Frame>& arrived = group.inbox[r];
       while (arrived.empty() && group.fault.ok()) group.changed.Wait(group.mutex);

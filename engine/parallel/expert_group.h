@@ -61,7 +61,7 @@ class ExpertGroup {
   // The step that was decided while this rank rested, if it has not taken it yet.
   std::optional<Step> TakeCall();
   // Sends to[r] to every other rank r and waits for what it sends here, which must fill from[r];
-  // the own to[rank()] is copied. All ranks call it in the same order.
+  // the own to[rank()], as large as from[rank()], is copied. All ranks call it in the same order.
   absl::Status Exchange(std::span<const std::span<const std::byte>> to,
                         std::span<const std::span<std::byte>> from);
 
