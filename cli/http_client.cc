@@ -264,10 +264,6 @@ absl::StatusOr<HttpResponse> HttpClient::Get(absl::string_view path) {
   return impl_->Call(http::verb::get, path, "", nullptr);
 }
 
-absl::StatusOr<HttpResponse> HttpClient::PostJson(absl::string_view path, std::string body) {
-  return impl_->Call(http::verb::post, path, std::move(body), nullptr);
-}
-
 absl::StatusOr<HttpResponse> HttpClient::StreamJson(absl::string_view path, std::string body,
                                                     const OnEvent& on_event) {
   return impl_->Call(http::verb::post, path, std::move(body), &on_event);

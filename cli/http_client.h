@@ -66,7 +66,6 @@ class HttpClient {
 
   // `path` begins with '/' and is put behind the base's.
   absl::StatusOr<HttpResponse> Get(absl::string_view path);
-  absl::StatusOr<HttpResponse> PostJson(absl::string_view path, std::string body);
   // Calls `on_event` for each event of a text/event-stream as it arrives; the response then has no
   // body. Any other answer is returned whole and without events.
   absl::StatusOr<HttpResponse> StreamJson(absl::string_view path, std::string body,

@@ -31,24 +31,10 @@ class BoundedQueue {
   std::optional<T> Pop() {
     MutexLock lock(mutex_);
     while (items_.empty() && !closed_) not_empty_.Wait(mutex_);
-    return PopLocked();
-  }
-
-  // As Pop, but nullopt also when nothing came within `timeout`.
-  std::optional<T> PopFor(std::chrono::nanoseconds timeout) {
-    MutexLock lock(mutex_);
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
-    while (items_.empty() && !closed_) {
-      const auto left = deadline - std::chrono::steady_clock::now();
-      if (left <= std::chrono::nanoseconds::zero()) break;
-      not_empty_.WaitFor(mutex_, left);
-    }
-    return PopLocked();
-  }
-
-  std::optional<T> TryPop() {
-    MutexLock lock(mutex_);
-    return PopLocked();
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
   }
 
   // Pushes fail from now on; what is queued can still be popped.
@@ -58,21 +44,9 @@ class BoundedQueue {
     not_empty_.NotifyAll();
   }
 
-  size_t size() const {
-    MutexLock lock(mutex_);
-    return items_.size();
-  }
-
  private:
-  std::optional<T> PopLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> item(std::move(items_.front()));
-    items_.pop_front();
-    return item;
-  }
-
   const size_t capacity_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   CondVar not_empty_;
   std::deque<T> items_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

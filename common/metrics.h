@@ -34,15 +34,12 @@ inline constexpr double kHandoffBuckets[] = {0.0001, 0.0002, 0.0005, 0.001, 0.00
 inline constexpr double kDurationBuckets[] = {0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
                                               0.05,   0.1,    0.2,   0.5,   1,     2,    5,
                                               10,     20,     60,    120,   300,   600};
-inline constexpr double kBytesBuckets[] = {2048,      8192,      32768,      131072,
-                                           524288,    2097152,   8388608,    33554432,
-                                           134217728, 536870912, 2147483648, 8589934592};
 inline constexpr double kCountBuckets[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
 // One metric per value of a closed label. The enum's values count from 0, and LabelValues(Enum{}),
 // found by argument-dependent lookup, yields an std::array of their texts in that order:
-//   metrics.AddCounters<Outcome>("baton_requests_total", "...",
-//   "outcome")[Outcome::kOk].Increment();
+//   auto requests = metrics.AddCounters<Outcome>("baton_requests_total", "Requests.", "outcome");
+//   requests[Outcome::kOk].Increment();
 template <typename Metric, typename Enum>
 class ByLabel {
  public:

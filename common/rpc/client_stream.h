@@ -17,8 +17,7 @@
 //   auto call = ServerStreamCall<Resp>::Create({.on_message = ..., .on_done = ...});
 //   SetTimeout(call->context(), timeout);
 //   call->Start([&](auto* context, auto* reactor) {
-//     stub.async()->Generate(context, &request, reactor);  // request lives until Start has
-//     returned
+//     stub.async()->Generate(context, &request, reactor);  // request lives until Start returns
 //   });
 //
 // Ownership: a started call owns itself until on_done has returned; dropping the pointer does not

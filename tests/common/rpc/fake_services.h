@@ -1,14 +1,18 @@
 #pragma once
 
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "baton/v1/decode.grpc.pb.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
-#include "common/bounded_queue.h"
+#include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "gtest/gtest.h"
 
@@ -58,17 +62,32 @@ struct FakeWorkerControl final : v1::WorkerControl::CallbackService {
 template <typename T>
 class Mailbox {
  public:
-  void Put(T item) { EXPECT_TRUE(items_.TryPush(std::move(item))); }
-  T Next() {
-    std::optional<T> item = items_.PopFor(std::chrono::seconds(60));
-    if (item.has_value()) return *std::move(item);
-    ADD_FAILURE() << "nothing came";
-    return T();
+  void Put(T item) {
+    MutexLock lock(mutex_);
+    items_.push_back(std::move(item));
+    came_.NotifyOne();
   }
-  bool empty() const { return items_.size() == 0; }
+  T Next() {
+    MutexLock lock(mutex_);
+    while (items_.empty() && came_.WaitFor(mutex_, std::chrono::seconds(60))) {
+    }
+    if (items_.empty()) {
+      ADD_FAILURE() << "nothing came";
+      return T();
+    }
+    T item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+  bool empty() const {
+    MutexLock lock(mutex_);
+    return items_.empty();
+  }
 
  private:
-  BoundedQueue<T> items_{1 << 16};
+  mutable Mutex mutex_;
+  CondVar came_;
+  std::deque<T> items_ ABSL_GUARDED_BY(mutex_);
 };
 
 inline std::unique_ptr<GrpcServer> StartServer(std::vector<grpc::Service*> services) {
