@@ -139,7 +139,9 @@ void Worker::Impl::Serve(const engine::ModelIdentity& identity) {
   info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
   info.set_metrics_address(MetricsAddress());
   info.set_request_protocol(rpc::kRequestProtocol);
-  *info.mutable_semantics() = kvtransfer::ManifestToProto(manifest).semantics();
+  const v1::Manifest told = kvtransfer::ManifestToProto(manifest);
+  *info.mutable_semantics() = told.semantics();
+  *info.mutable_transports() = told.transports();
   MutexLock lock(ready_mutex);
   control.Begin(info, manifest);
   server->SetServing(true);

@@ -5,20 +5,22 @@
 
 namespace baton::router {
 
-absl::Status ToClientStatus(const AttemptFailure& failure, std::chrono::nanoseconds limit) {
+absl::Status ToClientStatus(const AttemptFailure& failure, const std::string& decode,
+                            std::chrono::nanoseconds limit) {
   const absl::Status& status = failure.status;
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat(
         "the request took longer than its limit of ",
         absl::FormatDuration(absl::Ceil(absl::FromChrono(limit), absl::Milliseconds(1)))));
   }
-  // It speaks of two workers that do not fit each other, not of the request.
+  // It speaks of two workers that do not fit each other, not of the request: until they are put
+  // right there is nobody to serve it.
   if (absl::IsFailedPrecondition(status)) {
-    const bool named = failure.detail && !failure.detail->peer.address.empty();
-    return absl::InternalError(
-        absl::StrCat("two workers cannot work together",
-                     named ? absl::StrCat(", one of them ", failure.detail->peer.address) : "",
-                     "; the router's log says why"));
+    const std::string peer = failure.detail ? failure.detail->peer.address : "";
+    return absl::UnavailableError(absl::StrCat(
+        "decode worker ", decode, " cannot work with ",
+        peer.empty() || peer == decode ? "a prefill worker" : absl::StrCat("prefill worker ", peer),
+        ": ", status.message()));
   }
   if (!failure.detail) {
     switch (status.code()) {

@@ -215,7 +215,7 @@ void Generation::OnAttemptFailed(const AttemptFailure& failure) {
     environment_->metrics->CountRetry(decision.leg, decision.reason);
     return;
   }
-  End(ToClientStatus(failure, spec_.deadline - spec_.arrival));
+  End(ToClientStatus(failure, decode_worker_.address, spec_.deadline - spec_.arrival));
 }
 
 void Generation::EndOk() {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "router/field_at_fault.h"
+#include "router/registry/fit.h"
 
 namespace baton::router {
 namespace {
@@ -129,12 +130,18 @@ std::string NamesOfReady(const Snapshot& snapshot, WorkerRole role) {
                       more == 0 ? "" : absl::StrCat(" and ", more, " more"));
 }
 
-// Workers of both roles are ready, but no pair of them works together.
+// Workers of both roles are ready, but no pair of them works together. The first of each stand for
+// the others: /health has a reason for each.
 absl::Status NoneFits(const Snapshot& snapshot) {
-  return absl::UnavailableError(absl::StrCat(
-      NamesOfReady(snapshot, WorkerRole::kPrefill), " cannot work with ",
-      NamesOfReady(snapshot, WorkerRole::kDecode),
-      ": they run different models or settings; /health and the router's log say which"));
+  const auto first = [&](WorkerRole role) -> const Worker& {
+    return *std::ranges::find_if(snapshot.workers, [&](const Worker& worker) {
+      return worker.role == role && worker.ready;
+    });
+  };
+  return absl::UnavailableError(
+      absl::StrCat(NamesOfReady(snapshot, WorkerRole::kPrefill), " cannot work with ",
+                   NamesOfReady(snapshot, WorkerRole::kDecode), ": ",
+                   WhyUnfit(first(WorkerRole::kPrefill), first(WorkerRole::kDecode))));
 }
 
 // What the request takes of a worker's context: a prefill worker samples one token.
@@ -203,13 +210,10 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
 
   if (split) {
     std::erase_if(decodes, [&](const Worker* decode) {
-      return std::ranges::none_of(prefills, [&](const Worker* prefill) {
-        return prefill->semantics_hash == decode->semantics_hash;
-      });
+      return std::ranges::none_of(prefills,
+                                  [&](const Worker* prefill) { return Fit(*prefill, *decode); });
     });
-    if (decodes.empty()) {
-      return NoneFits(snapshot);
-    }
+    if (decodes.empty()) return NoneFits(snapshot);
   }
   DropTooSmall(decodes, WorkerRole::kDecode, query);
   if (decodes.empty()) return TooLong(snapshot, WorkerRole::kDecode, query);
@@ -218,9 +222,7 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
   const std::vector<PrefixMemory::Known> known = scorer.Known(query.prompt);
   DropCooling(decodes, query.now);
   route.decode = Ranked(decodes, query.ticket, scorer, known, query).front();
-  std::erase_if(prefills, [&](const Worker* prefill) {
-    return prefill->semantics_hash != route.decode->semantics_hash;
-  });
+  std::erase_if(prefills, [&](const Worker* prefill) { return !Fit(*prefill, *route.decode); });
   DropCooling(prefills, query.now);
   // A slower turn for prefill workers: equal numbers of both must not always meet in pairs.
   route.prefill =

@@ -59,10 +59,10 @@ struct Route {
 // How many prefill workers a decode worker is told of: enough to get past a dead one.
 inline constexpr size_t kMaxPrefillChoices = 4;
 
-// Unavailable when no pair of ready workers agrees on the semantics hash, or only avoided ones are
-// left; OutOfRange when every decode worker's context is too short for the prompt and the new
-// tokens, or every prefill worker's for the prompt and one (FieldAtFault says which of them). A
-// fleet configured without prefill workers prefills on its decode workers.
+// Unavailable when no two ready workers fit (registry/fit.h), or only avoided ones are left;
+// OutOfRange when every decode worker's context is too short for the prompt and the new tokens, or
+// every prefill worker's for the prompt and one (FieldAtFault says which of them). A fleet
+// configured without prefill workers prefills on its decode workers.
 absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& query,
                                   Scorer& scorer);
 

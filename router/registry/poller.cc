@@ -17,6 +17,7 @@ WorkerReport FromProto(const v1::GetInfoResponse& info) {
   for (const v1::ManifestField& field : info.semantics()) {
     report.semantics.emplace(field.name(), field.value());
   }
+  report.transports.assign(info.transports().begin(), info.transports().end());
   report.tokenizer_hash = info.tokenizer_hash();
   report.max_context_tokens = info.max_context_tokens();
   report.request_protocol = info.request_protocol();

@@ -74,9 +74,10 @@ struct Worker {
   WorkerId id;
   bool ready = false;
   std::string not_ready_reason;                // empty when ready
-  uint64_t semantics_hash = 0;                 // prefill and decode must agree
+  uint64_t semantics_hash = 0;                 // prefill and decode must agree: see fit.h
   std::shared_ptr<const Semantics> semantics;  // what it is of; null: the worker does not say
-  // It is ready, but no ready worker of the other role agrees: who does not, and why. Else empty.
+  std::vector<std::string> transports;  // that it can hand off by; empty: the worker does not say
+  // It is ready, but fits no ready worker of the other role: how many, and why. Else empty.
   std::string mismatch;
   uint32_t max_context_tokens = 0;  // 0: no limit reported
   // A request failed on this incarnation a short while ago: used only when nothing else is left.

@@ -4,37 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/rpc/request_protocol.h"
+#include "router/registry/fit.h"
 
 namespace baton::router {
 namespace {
-
-// What differs between two that do not fit, from the view of the first.
-std::string Difference(const Worker& worker, const Worker& other) {
-  std::vector<std::string> differences;
-  const auto value_of = [](const Worker& of, const std::string& name) {
-    const auto found = of.semantics->find(name);
-    return found == of.semantics->end() ? "not there" : found->second;
-  };
-  const auto compare = [&](const std::string& name) {
-    const std::string mine = value_of(worker, name), theirs = value_of(other, name);
-    if (mine == theirs) return;
-    differences.push_back(
-        absl::StrCat("its ", name, " is ", mine, ", that of ", other.target, " is ", theirs));
-  };
-  if (worker.semantics != nullptr && other.semantics != nullptr) {
-    for (const auto& [name, value] : *worker.semantics) compare(name);
-    for (const auto& [name, value] : *other.semantics) {
-      if (!worker.semantics->contains(name)) compare(name);
-    }
-  }
-  if (!differences.empty()) return absl::StrJoin(differences, "; ");
-  return absl::StrFormat(
-      "its semantics hash is %016x, that of %s is %016x: they were started with different models, "
-      "cache formats or numerics",
-      worker.semantics_hash, other.target, other.semantics_hash);
-}
 
 // Why `worker`, which is ready, has nobody to work with among `workers`; empty if it has, or if the
 // other role is not there at all.
@@ -43,12 +17,12 @@ std::string MismatchOf(const Worker& worker, const std::vector<Worker>& workers)
   int others = 0;
   for (const Worker& candidate : workers) {
     if (!candidate.ready || candidate.role == worker.role) continue;
-    if (candidate.semantics_hash == worker.semantics_hash) return "";
+    if (Fit(worker, candidate)) return "";
     if (++others == 1) other = &candidate;
   }
   if (other == nullptr) return "";
   return absl::StrCat("fits none of ", others, " ready ", WorkerRoleName(other->role),
-                      " workers: ", Difference(worker, *other));
+                      " workers: ", WhyUnfit(worker, *other));
 }
 
 }  // namespace
@@ -130,6 +104,7 @@ void WorkerTable::OnReport(WorkerKey key, const WorkerReport& report, OpenAtSend
   worker.semantics_hash = report.semantics_hash;
   worker.semantics =
       report.semantics.empty() ? nullptr : std::make_shared<const Semantics>(report.semantics);
+  worker.transports = report.transports;
   worker.max_context_tokens = report.max_context_tokens;
   worker.load = report.load;
   worker.requests_at_report = open.requests;

@@ -22,8 +22,9 @@ struct WorkerReport {
   std::optional<WorkerRole> role;
   WorkerId self;  // an empty address stands for the one that was dialled
   uint64_t semantics_hash = 0;
-  Semantics semantics;          // empty: the worker does not say
-  uint64_t tokenizer_hash = 0;  // 0: the worker does not know one
+  Semantics semantics;                  // empty: the worker does not say
+  std::vector<std::string> transports;  // empty: the worker does not say
+  uint64_t tokenizer_hash = 0;          // 0: the worker does not know one
   uint32_t max_context_tokens = 0;
   uint32_t request_protocol = 0;  // see common/rpc/request_protocol.h
   bool ready = false;

@@ -322,7 +322,8 @@ TEST_F(GenerationTest, WorkersThatDoNotFitEachOtherAreNotTheClientsFault) {
                       AttemptFailure::Detail{.leg = FailedLeg::kPrefill, .peer = {"p0", 1}});
   }
   EXPECT_THAT(sink_->end.status,
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("one of them p0")));
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("d0 cannot work with prefill worker p0: kv dtype differs")));
 }
 
 TEST_F(GenerationTest, TheLastFailureIsReportedWhenNobodyIsLeftToTry) {

@@ -96,6 +96,19 @@ TEST(RouteTest, PairsOnlyWorkersWithEqualSemantics) {
               HasSubstr("prefill workers p0, p1 cannot work with decode workers d0, d1"));
 }
 
+TEST(RouteTest, PairsOnlyWorkersWithATransportInCommon) {
+  Snapshot snapshot = TwoAndTwo();
+  snapshot.workers[0].transports = {"cuda_ipc", "grpc"};
+  snapshot.workers[1].transports = {"shm"};
+  snapshot.workers[2].transports = {"grpc"};
+  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1, .ticket = 0}), "d0: p0");
+  EXPECT_EQ(Choice(snapshot, {.prompt_tokens = 1, .ticket = 1}), "d1: p1 p0") << "does not say";
+  snapshot.workers[0].ready = snapshot.workers[3].ready = false;
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 1}),
+              HasSubstr("UNAVAILABLE: prefill worker p1 cannot work with decode worker d0: the "
+                        "transports of p1 are shm, those of d0 are grpc"));
+}
+
 TEST(RouteTest, AvoidsWorkersThatTheRequestFailedOnByIncarnation) {
   const Snapshot snapshot = TwoAndTwo();
   const std::vector<WorkerId> failed = {{"d0", 7}, {"p0", 7}};

@@ -237,8 +237,9 @@ TEST(WorkerMismatchTest, IsSaidOfAReadyWorkerThatNoReadyOneOfTheOtherRoleFits) {
   EXPECT_FALSE(alone.Usable());
   EXPECT_THAT(alone.mismatch, AllOf(HasSubstr("000000000000000a"), HasSubstr("2 ready prefill"),
                                     HasSubstr("that of p:0 is 000000000000000b")));
-  EXPECT_EQ(mismatch(true, 512, {64}, /*named=*/true).mismatch,
-            "fits none of 1 ready prefill workers: its index_topk is 512, that of p:0 is 64");
+  EXPECT_EQ(
+      mismatch(true, 512, {64}, /*named=*/true).mismatch,
+      "fits none of 1 ready prefill workers: the index_topk of d:1 is 512, that of p:0 is 64");
   EXPECT_TRUE(mismatch(true, 0xa, {0xb, 0xa}).Usable());
   EXPECT_TRUE(mismatch(true, 0xa, {}).Usable());
   EXPECT_TRUE(mismatch(false, 0xa, {0xb}).Usable());

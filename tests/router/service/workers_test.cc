@@ -175,13 +175,49 @@ TEST_F(WorkersTest, WorkersThatFitNobodyAreNamedWithTheReason) {
   EXPECT_EQ(health.at("status"), "ok");
   EXPECT_FALSE(health.at("workers")[0].at("ready").get<bool>());
   EXPECT_THAT(health.at("workers")[0].at("reason").get<std::string>(),
-              AllOf(HasSubstr("semantics hash is 00000000000000f8"), HasSubstr("2 ready decode")));
+              AllOf(HasSubstr("is 00000000000000f8"), HasSubstr("2 ready decode")));
   EXPECT_EQ(Post(kChatPath, Chat("x")).status, 200);
   const std::string metrics = Fetch(router_->ports().metrics, "GET", "/metrics").body;
   const std::string labels = absl::StrCat("{role=\"router\",worker=\"", prefill_[0]->address(),
                                           "\",worker_role=\"prefill\"}");
   EXPECT_THAT(metrics, HasSubstr(absl::StrCat("baton_worker_mismatch", labels, " 1\n")));
   EXPECT_THAT(metrics, HasSubstr(absl::StrCat("baton_worker_health", labels, " 0\n")));
+}
+
+TEST_F(WorkersTest, WithoutACommonTransportTheAnswerIs503AndSaysWhich) {
+  for (const auto& worker : prefill_) {
+    worker->SetInfo([](v1::GetInfoResponse& info) { info.add_transports("shm"); });
+  }
+  for (const auto& worker : decode_) {
+    worker->SetInfo([](v1::GetInfoResponse& info) { info.add_transports("grpc"); });
+  }
+  Start();
+  const HttpClient::Response response = Post(kChatPath, Chat("x"));
+  EXPECT_EQ(response.status, 503);
+  const std::string why = absl::StrCat("the transports of ", prefill_[0]->address(),
+                                       " are shm, those of ", decode_[0]->address(), " are grpc");
+  EXPECT_THAT(ErrorOf(response).at("message").get<std::string>(), HasSubstr(why));
+  const HttpClient::Response health = Get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_THAT(health.body, HasSubstr(why));
+}
+
+// As of a machine that lacks what the transport needs: it shows when it is tried.
+TEST_F(WorkersTest, ATransportThatDoesNotWorkIsA503) {
+  v1::FailureDetail detail;
+  detail.set_leg(v1::FailureDetail::LEG_PREFILL);
+  *detail.mutable_peer() = prefill_[0]->self();
+  absl::Status status = absl::FailedPreconditionError("no common transport works; shm: no luck");
+  rpc::AttachFailureDetail(detail, status);
+  for (const auto& worker : decode_) {
+    worker->SetBehaviour([=](const v1::DecodeGenerateRequest&) { return Plan{.status = status}; });
+  }
+  StartReady();
+  const HttpClient::Response response = Post(kChatPath, Chat("x"));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(ErrorOf(response).at("message").get<std::string>(),
+              HasSubstr(absl::StrCat("cannot work with prefill worker ", prefill_[0]->address(),
+                                     ": no common transport works; shm: no luck")));
 }
 
 TEST_F(WorkersTest, WorkersAreFoundByName) {
