@@ -23,7 +23,7 @@ namespace baton {
 namespace {
 
 absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(prefix, status.message()));
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(prefix, status.message()));
 }
 
 }  // namespace
@@ -33,7 +33,8 @@ struct ConfigParser::Impl {
   std::string description;
   std::string heading = "Options";
   std::vector<std::unique_ptr<BoundOption>> options;
-  std::vector<std::function<absl::Status()>> checks;
+  std::vector<std::function<void(ErrorList&)>> checks;
+  std::vector<std::function<void(ErrorList&)>> inspections;
 
   BoundOption* Find(absl::string_view name) const {
     for (const auto& option : options) {
@@ -48,15 +49,14 @@ struct ConfigParser::Impl {
     return names;
   }
 
-  absl::Status CheckRequired() const {
+  void CheckRequired(ErrorList& errors) const {
     for (const auto& option : options) {
       if (!option->missing()) continue;
       const std::string accepted = option->Accepted();
-      return absl::InvalidArgumentError(  // where any text will do, what it is for says more
+      errors.Add(absl::InvalidArgumentError(  // where any text will do, what it is for says more
           absl::StrCat("--", option->name(),
-                       " is required: ", accepted == "text" ? option->help() : accepted));
+                       " is required: ", accepted == "text" ? option->help() : accepted)));
     }
-    return absl::OkStatus();
   }
 
   std::vector<std::string> Describe(bool changed_only) const {
@@ -70,8 +70,10 @@ struct ConfigParser::Impl {
 
   absl::StatusOr<std::vector<std::string>> SeparateValues(int argc, const char* const* argv) const;
   absl::StatusOr<ParseOutcome> ParseFlags(int argc, const char* const* argv);
-  absl::Status ApplyFlags(const std::map<std::string, CLI::Option*>& flags);
-  absl::Status ApplyFile(const std::string& path);
+  void RefuseExtras(const std::vector<std::string>& extras, ErrorList& errors) const;
+  void ApplyFlags(const std::map<std::string, CLI::Option*>& flags, ErrorList& errors);
+  void ApplyFile(const std::string& path, ErrorList& errors);
+  absl::Status ApplyText(const std::string& path, const std::string& text, ErrorList& errors);
   absl::Status ApplyNode(const std::string& path, const YAML::Node& key, const YAML::Node& value);
 };
 
@@ -115,7 +117,8 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
           ->option_text("FILE");
   bool check_only = false;
   app.add_flag("--check-config", check_only,
-               "read flags and file, print what they amount to, exit");
+               "read flags and file, look at the files that they name, print what they amount to, "
+               "or all that is wrong, exit");
 
   std::map<std::string, CLI::Option*> flags;
   for (const auto& option : options) {
@@ -142,45 +145,64 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(error.what());
   }
-  if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
-    absl::string_view name = extras[0];
-    name = name.substr(0, name.find('='));
-    if (!absl::StartsWith(name, "--")) {
-      return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", extras[0], "\""));
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown flag ", name, Suggestion(name.substr(2), Names(), "--"), " (see --help)"));
+  ErrorList errors;
+  RefuseExtras(app.remaining(), errors);
+  if (config->count() > 0) ApplyFile(file, errors);
+  ApplyFlags(flags, errors);
+  CheckRequired(errors);
+  for (const auto& check : checks) check(errors);
+  if (check_only) {
+    for (const auto& inspect : inspections) inspect(errors);
   }
-  if (config->count() > 0) {
-    BATON_RETURN_IF_ERROR(ApplyFile(file));
-  }
-  BATON_RETURN_IF_ERROR(ApplyFlags(flags));
-  BATON_RETURN_IF_ERROR(CheckRequired());
-  for (const auto& check : checks) BATON_RETURN_IF_ERROR(check());
+  BATON_RETURN_IF_ERROR(errors.ToStatus());
   if (!check_only) return ParseOutcome::kRun;
   for (const std::string& line : Describe(/*changed_only=*/false)) std::cout << line << "\n";
   return ParseOutcome::kExit;
 }
 
-absl::Status ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Option*>& flags) {
+void ConfigParser::Impl::RefuseExtras(const std::vector<std::string>& extras,
+                                      ErrorList& errors) const {
+  for (size_t i = 0; i < extras.size(); ++i) {
+    absl::string_view name = extras[i];
+    name = name.substr(0, name.find('='));
+    if (!absl::StartsWith(name, "--")) {
+      errors.Add(
+          absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", extras[i], "\"")));
+      continue;
+    }
+    errors.Add(absl::InvalidArgumentError(absl::StrCat(
+        "unknown flag ", name, Suggestion(name.substr(2), Names(), "--"), " (see --help)")));
+    // What may be its value is not told as well.
+    const bool bare = name.size() == extras[i].size();
+    if (bare && i + 1 < extras.size() && !absl::StartsWith(extras[i + 1], "--")) ++i;
+  }
+}
+
+void ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Option*>& flags,
+                                    ErrorList& errors) {
   for (const auto& option : options) {
     const std::vector<std::string> texts = flags.at(option->name())->results();
     if (texts.empty()) continue;
     const std::string name = absl::StrCat("--", option->name());
     if (texts.size() > 1 && !option->is_list()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " is given ", texts.size(), " times"));
+      errors.Add(
+          absl::InvalidArgumentError(absl::StrCat(name, " is given ", texts.size(), " times")));
+      continue;
     }
-    if (const absl::Status status = option->Assign(texts); !status.ok()) {
-      return Prefixed(absl::StrCat(name, ": "), status);
-    }
+    errors.Add(Prefixed(absl::StrCat(name, ": "), option->Assign(texts)));
   }
-  return absl::OkStatus();
 }
 
-absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
+void ConfigParser::Impl::ApplyFile(const std::string& path, ErrorList& errors) {
   const absl::StatusOr<std::string> text = ReadConfigFile(path);
-  if (!text.ok()) return Prefixed("configuration file: ", text.status());
-  BATON_ASSIGN_OR_RETURN(const YAML::Node root, ParseConfigText(*text, path));
+  errors.Add(text.ok() ? ApplyText(path, *text, errors)
+                       : Prefixed("configuration file: ", text.status()));
+}
+
+// What is wrong with single keys goes to `errors`; an error: with the whole.
+absl::Status ConfigParser::Impl::ApplyText(const std::string& path, const std::string& text,
+                                           ErrorList& errors) {
+  BATON_ASSIGN_OR_RETURN(const YAML::Node root, ParseConfigText(text, path));
   try {
     if (root.IsNull()) return absl::OkStatus();
     if (!root.IsMap()) {
@@ -191,13 +213,13 @@ absl::Status ConfigParser::Impl::ApplyFile(const std::string& path) {
     for (const auto& entry : root) {
       const std::string where = PlaceInFile(path, entry.first.Mark());
       if (!entry.first.IsScalar()) {
-        return absl::InvalidArgumentError(absl::StrCat(where, "a key must be plain text"));
+        errors.Add(absl::InvalidArgumentError(absl::StrCat(where, "a key must be plain text")));
+        continue;
       }
       const std::string key = absl::StrReplaceAll(entry.first.Scalar(), {{"_", "-"}});
-      if (!seen.insert(key).second) {
-        return absl::InvalidArgumentError(absl::StrCat(where, key, " is given twice"));
-      }
-      BATON_RETURN_IF_ERROR(ApplyNode(path, entry.first, entry.second));
+      errors.Add(seen.insert(key).second
+                     ? ApplyNode(path, entry.first, entry.second)
+                     : absl::InvalidArgumentError(absl::StrCat(where, key, " is given twice")));
     }
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(PlaceInFile(path, error.mark), error.msg));
@@ -231,10 +253,7 @@ absl::Status ConfigParser::Impl::ApplyNode(const std::string& path, const YAML::
     return absl::InvalidArgumentError(
         absl::StrCat(where, written, ": found ", found, "; expected ", option->Accepted()));
   }
-  if (const absl::Status status = option->Assign(texts); !status.ok()) {
-    return Prefixed(absl::StrCat(where, written, ": "), status);
-  }
-  return absl::OkStatus();
+  return Prefixed(absl::StrCat(where, written, ": "), option->Assign(texts));
 }
 
 ConfigParser::ConfigParser(std::string program, std::string description)
@@ -254,8 +273,12 @@ ConfigOption& ConfigParser::Add(std::string name, ConfigField field, std::string
   return *impl_->options.back();
 }
 
-void ConfigParser::Check(std::function<absl::Status()> check) {
+void ConfigParser::Check(std::function<void(ErrorList& errors)> check) {
   impl_->checks.push_back(std::move(check));
+}
+
+void ConfigParser::Inspect(std::function<void(ErrorList& errors)> inspect) {
+  impl_->inspections.push_back(std::move(inspect));
 }
 
 absl::StatusOr<ParseOutcome> ConfigParser::Parse(int argc, const char* const* argv) {
@@ -263,8 +286,10 @@ absl::StatusOr<ParseOutcome> ConfigParser::Parse(int argc, const char* const* ar
 }
 
 absl::Status ConfigParser::ParseFile(const std::string& path) {
-  BATON_RETURN_IF_ERROR(impl_->ApplyFile(path));
-  return impl_->CheckRequired();
+  ErrorList errors;
+  impl_->ApplyFile(path, errors);
+  impl_->CheckRequired(errors);
+  return errors.ToStatus();
 }
 
 std::vector<std::string> ConfigParser::Describe() const { return impl_->Describe(false); }

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/error_list.h"
 
 // A role's configuration is one plain struct whose fields are bound once, with help and limits, and
 // can then be set by `--flag=value` and by a YAML file (`--config=FILE`, keys = flag names with
 // '-' or '_'); flags win over the file. Unknown keys, unknown flags and bad values are errors that
-// name them. --help, --version and --check-config (print what all of it amounts to) exit at once.
-// Environment variables are not read.
+// name them, all of them at once. --help, --version and --check-config exit at once; the last looks
+// at what is named, too (Inspect), and prints what all of it amounts to. Environment variables are
+// not read.
 //
 //   ConfigParser parser("baton-decode", "Decodes sequences that prefill workers hand over.");
 //   parser.Group("Network");
@@ -61,11 +63,14 @@ class ConfigParser {
   ConfigOption& Add(std::string name, ConfigField field, std::string help);
 
   // What no option can be judged for alone: asked once flags and file have been read.
-  void Check(std::function<absl::Status()> check);
+  void Check(std::function<void(ErrorList& errors)> check);
+  // What takes files that options name: asked by --check-config alone, since a start looks at them
+  // anyway. It finds fields that were refused as they were before.
+  void Inspect(std::function<void(ErrorList& errors)> inspect);
 
   // The file named by --config first, then flags. INVALID_ARGUMENT names the flag, or file and
-  // line, the value and what is accepted; NOT_FOUND: the file cannot be read. After an error the
-  // fields are unspecified.
+  // line, the value and what is accepted; NOT_FOUND: the file cannot be read. Several errors are
+  // one, as ErrorList says them. After an error the fields are unspecified.
   absl::StatusOr<ParseOutcome> Parse(int argc, const char* const* argv);
   // For tests of configuration files: parses FILE as if by --config, with no flags and no Check.
   absl::Status ParseFile(const std::string& path);

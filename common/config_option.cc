@@ -62,6 +62,7 @@ ConfigOption& BoundOption::Unit(std::string unit) {
 }
 
 absl::Status BoundOption::Assign(const std::vector<std::string>& texts) {
+  given_ = true;
   if (auto* const* list = std::get_if<std::vector<std::string>*>(&field_)) {
     std::vector<std::string> items;
     for (const std::string& text : texts) {
@@ -80,7 +81,6 @@ absl::Status BoundOption::Assign(const std::vector<std::string>& texts) {
                               [&](auto* field) { return AssignTo(field, texts[0]); }},
                    field_));
   }
-  assigned_ = true;
   return absl::OkStatus();
 }
 

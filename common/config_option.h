@@ -51,7 +51,7 @@ class BoundOption final : public ConfigOption {
   const std::string& help() const { return help_; }
   bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(field_); }
   bool is_switch() const { return std::holds_alternative<bool*>(field_); }
-  bool missing() const { return required_ && !assigned_; }
+  bool missing() const { return required_ && !given_; }
   bool changed() const { return Text() != default_; }
 
  private:
@@ -78,7 +78,7 @@ class BoundOption final : public ConfigOption {
   bool (*matches_)(const std::string& text) = nullptr;  // null: anything
   std::string unit_;
   bool required_ = false;
-  bool assigned_ = false;
+  bool given_ = false;  // a value, whether it was accepted or not
 };
 
 }  // namespace baton

@@ -42,6 +42,25 @@ std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(HostPart(address), ":", port);
 }
 
+absl::Status CheckListensApart(const std::vector<std::pair<std::string, std::string>>& addresses) {
+  const auto meet = [](absl::string_view a, absl::string_view b) {
+    const absl::StatusOr<HostPort> one = ParseHostPort(a), other = ParseHostPort(b);
+    return one.ok() && other.ok() && one->port == other->port && one->port != 0 &&
+           (one->host == other->host || IsAnyAddress(one->host) || IsAnyAddress(other->host));
+  };
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    for (size_t j = i + 1; j < addresses.size(); ++j) {
+      const auto& [name, address] = addresses[i];
+      const auto& [other_name, other_address] = addresses[j];
+      if (!meet(address, other_address)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(name, " is ", address, " and ", other_name,
+                                                     " is ", other_address,
+                                                     ": the same port cannot serve both"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool IsAnyAddress(absl::string_view host) {
   return host == "0.0.0.0" || host == "::" || host == "[::]" || host == "*";
 }

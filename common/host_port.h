@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -22,6 +24,10 @@ bool IsHostPort(const std::string& text);
 // port: where somebody listens who has let the kernel choose.
 absl::string_view HostPart(absl::string_view address);
 std::string WithPort(absl::string_view address, int port);
+
+// INVALID_ARGUMENT naming two of them if no process can listen at all of these at once: addresses
+// that ParseHostPort takes, by what they are called.
+absl::Status CheckListensApart(const std::vector<std::pair<std::string, std::string>>& addresses);
 
 // Whether whoever listens at this host, with or without brackets, does so at all addresses of the
 // machine, and nobody elsewhere can connect to it by this name.

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_join.h"
 #include "common/config.h"
+#include "common/error_list.h"
 #include "common/log.h"
 #include "common/shutdown_signal.h"
 #include "common/status_macros.h"
@@ -23,6 +24,8 @@ struct Program {
   std::string role;  // the binary is baton-<role>
   std::string description;
   void (*bind)(Config&, ConfigParser&) = nullptr;
+  // What `start` would find wrong, without ports and weights: for --check-config.
+  void (*inspect)(const Config&, ErrorList& errors) = nullptr;
   absl::StatusOr<std::unique_ptr<Server>> (*start)(const Config&) = nullptr;
   // After the signal: until nothing runs any more, or may.
   void (*drain)(Server&, std::chrono::nanoseconds timeout) = nullptr;
@@ -33,6 +36,10 @@ absl::Status RunProgram(const Program<Config, Server>& program, int argc, const 
   Config config;
   ConfigParser parser("baton-" + program.role, program.description);
   program.bind(config, parser);
+  parser.Inspect([&](ErrorList& errors) {
+    errors.Add(InitLogging(program.role, "warning"));
+    program.inspect(config, errors);
+  });
   BATON_ASSIGN_OR_RETURN(const ParseOutcome outcome, parser.Parse(argc, argv));
   if (outcome == ParseOutcome::kExit) return absl::OkStatus();
   BATON_RETURN_IF_ERROR(InitLogging(program.role, config.log_level));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -15,39 +16,50 @@
 namespace baton::engine {
 namespace {
 
-absl::Status CheckOptions(const EngineOptions& options, const ModelConfig& config) {
-  const auto refuse = [](auto&&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat(parts...));
+void CheckParallel(const ParallelOptions& parallel, ErrorList& errors) {
+  const auto refuse = [&errors](auto&&... parts) {
+    errors.Add(absl::InvalidArgumentError(absl::StrCat(parts...)));
   };
-  if (options.draft_tokens < 0 || options.draft_tokens >= options.cache.rollback_rows) {
-    return refuse("draft_tokens is ", options.draft_tokens,
-                  ", must be in [0, rollback_rows), which is ", options.cache.rollback_rows);
-  }
-  if (options.draft_tokens > 0 && !config.has_mtp()) {
-    return refuse("draft_tokens is ", options.draft_tokens,
-                  ", must be 0: the model has no MTP block (num_nextn_predict_layers is 0)");
-  }
-  if (options.forward.index_topk < 0) {
-    return refuse("index_topk is ", options.forward.index_topk,
-                  ", must be >= 0 (0: the checkpoint's value)");
-  }
-  const ParallelOptions& parallel = options.parallel;
-  if (parallel.size < 1 || parallel.size > config.n_routed_experts) {
-    return refuse("expert_parallel_size is ", parallel.size, ", must be in [1, ",
-                  config.n_routed_experts, "], the model's experts");
-  }
   if (parallel.rank < 0 || parallel.rank >= parallel.size) {
-    return refuse("expert_parallel_rank is ", parallel.rank, ", must be in [0, ", parallel.size,
-                  "), as many as expert_parallel_size says");
+    refuse("expert_parallel_rank is ", parallel.rank, ", must be in [0, ", parallel.size,
+           "), as many as expert_parallel_size says");
   }
   if (parallel.size > 1 && parallel.address.empty()) {
-    return refuse("expert_parallel_address is missing: where rank 0 of ", parallel.size,
-                  " listens for the others");
+    refuse("expert_parallel_address is missing: where rank 0 of ", parallel.size,
+           " listens for the others");
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(parallel.address);
+  if (parallel.size > 1 && address.ok() && address->port == 0) {
+    refuse("expert_parallel_address is ", parallel.address,
+           ", must have a port that all ranks know");
+  }
+}
+
+void CheckOptions(const EngineOptions& options, const ModelConfig& config, ErrorList& errors) {
+  const auto refuse = [&errors](auto&&... parts) {
+    errors.Add(absl::InvalidArgumentError(absl::StrCat(parts...)));
+  };
+  if (options.draft_tokens < 0 || options.draft_tokens >= options.cache.rollback_rows) {
+    refuse("draft_tokens is ", options.draft_tokens, ", must be in [0, rollback_rows), which is ",
+           options.cache.rollback_rows);
+  }
+  if (options.draft_tokens > 0 && !config.has_mtp()) {
+    refuse("draft_tokens is ", options.draft_tokens,
+           ", must be 0: the model has no MTP block (num_nextn_predict_layers is 0)");
+  }
+  if (options.forward.index_topk < 0) {
+    refuse("index_topk is ", options.forward.index_topk,
+           ", must be >= 0 (0: the checkpoint's value)");
+  }
+  const ParallelOptions& parallel = options.parallel;
+  CheckParallel(parallel, errors);
+  if (parallel.size < 1 || parallel.size > config.n_routed_experts) {
+    refuse("expert_parallel_size is ", parallel.size, ", must be in [1, ", config.n_routed_experts,
+           "], the model's experts");
   }
   if (options.forward.threads < 0) {
-    return refuse("threads is ", options.forward.threads, ", must be >= 0 (0: all cores)");
+    refuse("threads is ", options.forward.threads, ", must be >= 0 (0: all cores)");
   }
-  return absl::OkStatus();
 }
 
 absl::Status CheckPrompt(const std::vector<int32_t>& prompt, const ModelConfig& config,
@@ -133,6 +145,12 @@ absl::StatusOr<int64_t> PagesThatFit(const CacheGeometry& geometry, double fract
                    " MiB and a page ", geometry.page_bytes() >> 10, " KiB"));
 }
 
+absl::StatusOr<CacheGeometry> GeometryOf(const EngineOptions& options, const ModelConfig& config) {
+  CacheOptions cache = options.cache;
+  if (cache.pages == 0) cache.pages = 1;  // until it is known how many fit
+  return MakeCacheGeometry(config, cache);
+}
+
 void LogCache(const CacheGeometry& geometry) {
   constexpr int64_t kMiB = 1 << 20;
   spdlog::info("cache: {} pages of {} tokens, {} MiB; {} slots, {} MiB", geometry.options.pages,
@@ -198,10 +216,10 @@ Engine::~Engine() = default;
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options));
   const ModelConfig& config = checkpoint.config();
-  BATON_RETURN_IF_ERROR(CheckOptions(options, config));
-  CacheOptions cache = options.cache;
-  if (cache.pages == 0) cache.pages = 1;  // until it is known how many fit
-  BATON_ASSIGN_OR_RETURN(CacheGeometry geometry, MakeCacheGeometry(config, cache));
+  ErrorList errors;
+  CheckOptions(options, config, errors);
+  BATON_RETURN_IF_ERROR(errors.ToStatus());
+  BATON_ASSIGN_OR_RETURN(CacheGeometry geometry, GeometryOf(options, config));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(options.device));
   const std::string hash = checkpoint.Hash();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<ExpertGroup> group,
@@ -224,6 +242,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   }
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
       sized, hash, std::move(group), std::move(backend), std::move(model), std::move(storage))));
+}
+
+void Engine::Check(const EngineOptions& options, ErrorList& errors) {
+  const absl::StatusOr<Checkpoint> checkpoint = OpenCheckpoint(options);
+  errors.Add(checkpoint.status());
+  if (!checkpoint.ok()) return CheckParallel(options.parallel, errors);
+  CheckOptions(options, checkpoint->config(), errors);
+  errors.Add(GeometryOf(options, checkpoint->config()).status());
 }
 
 absl::Status Engine::CheckRequest(const std::vector<int32_t>& prompt,

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/error_list.h"
 #include "engine/cache/geometry.h"
 #include "engine/cache/ledger.h"
 #include "engine/model/forward.h"
@@ -73,6 +74,9 @@ class Engine {
   // Loads model and weights; every error names the file and the tensor or key, or the option. A
   // rank returns when all have loaded theirs.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // Adds what it would refuse without a device and weights: files, their headers, and options that
+  // do not fit them or each other.
+  static void Check(const EngineOptions& options, ErrorList& errors);
   ~Engine();
 
   // What NewSequence refuses whatever is free. Thread-safe.

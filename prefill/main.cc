@@ -6,6 +6,8 @@ int main(int argc, char** argv) {
       {.role = "prefill",
        .description = "Computes prompts for decode workers and hands their caches over.",
        .bind = baton::prefill::BindPrefillConfig,
+       .inspect = [](const baton::prefill::PrefillConfig& config,
+                     baton::ErrorList& errors) { baton::worker::InspectConfig(config, errors); },
        .start = baton::prefill::StartPrefillWorker,
        .drain = baton::worker::DrainAndStop},
       argc, argv);

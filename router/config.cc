@@ -1,10 +1,49 @@
 #include "router/config.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/rpc/credentials.h"
+#include "common/status_macros.h"
 #include "router/registry/membership.h"
 
 namespace baton::router {
+namespace {
+
+// A process plays one role.
+absl::Status CheckRolesApart(const RouterConfig& config) {
+  const auto prefill = ParseWorkerList(WorkerRole::kPrefill, config.prefill_workers);
+  BATON_RETURN_IF_ERROR(prefill.status());
+  const auto decode = ParseWorkerList(WorkerRole::kDecode, config.decode_workers);
+  BATON_RETURN_IF_ERROR(decode.status());
+  for (const ListedWorkers& worker : *prefill) {
+    if (std::ranges::count(*decode, worker.target, &ListedWorkers::target) == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("prefill-workers and decode-workers both have ", worker.target));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void CheckRouterConfig(const RouterConfig& config, ErrorList& errors) {
+  errors.Add(CheckListensApart({{"listen", config.listen},
+                                {"grpc-listen", config.grpc_listen},
+                                {"metrics-listen", config.metrics_listen}}));
+  errors.Add(CheckRolesApart(config));
+  const auto& [certificate, key, ca] = config.api_tls;
+  if (certificate.empty() != key.empty()) {
+    errors.Add(absl::InvalidArgumentError(absl::StrCat("api-tls-cert-file is '", certificate,
+                                                       "' and api-tls-key-file '", key,
+                                                       "': give both or neither")));
+  }
+  if (config.max_buffered_bytes < config.max_body_bytes) {
+    errors.Add(absl::InvalidArgumentError(
+        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
+                     ", less than the max-body-bytes of ", config.max_body_bytes)));
+  }
+}
 
 void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
   parser.Group("Network");
@@ -107,6 +146,7 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Range(1, 256);
   parser.Add("log-level", &config.log_level, "least severe level that is logged")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"});
+  parser.Check([&config](ErrorList& errors) { CheckRouterConfig(config, errors); });
 }
 
 }  // namespace baton::router

@@ -47,7 +47,11 @@ struct RouterConfig {
   int http_threads = 2;
 };
 
-// `config` must outlive `parser`.
+// Adds what no option can be judged for alone: addresses given twice, certificates without keys,
+// limits that contradict each other.
+void CheckRouterConfig(const RouterConfig& config, ErrorList& errors);
+
+// `config` must outlive `parser`, which checks it.
 void BindRouterConfig(RouterConfig& config, ConfigParser& parser);
 
 }  // namespace baton::router

@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
       {.role = "router",
        .description = "Routes inference requests to prefill and decode workers.",
        .bind = baton::router::BindRouterConfig,
+       .inspect = Router::Inspect,
        .start = Router::Start,
        .drain = [](Router& router, std::chrono::nanoseconds timeout) { router.Drain(timeout); }},
       argc, argv);

@@ -73,22 +73,14 @@ struct Prepared {
 };
 
 absl::StatusOr<Prepared> Prepare(const RouterConfig& config) {
+  ErrorList errors;
+  CheckRouterConfig(config, errors);
+  BATON_RETURN_IF_ERROR(errors.ToStatus());
   Prepared prepared;
   BATON_ASSIGN_OR_RETURN(prepared.scorer, MakeScorer(config.policy));
   BATON_ASSIGN_OR_RETURN(prepared.listed, WorkersOf(config));
-  if (config.max_buffered_bytes < config.max_body_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max-buffered-bytes is ", config.max_buffered_bytes,
-                     ", less than the max-body-bytes of ", config.max_body_bytes));
-  }
   BATON_ASSIGN_OR_RETURN(prepared.workers, rpc::LoadCredentials(config.tls));
-  const auto& [certificate, key, ca] = config.api_tls;
-  if (certificate.empty() != key.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("api-tls-cert-file is '", certificate,
-                                                   "' and api-tls-key-file '", key,
-                                                   "': give both or neither"));
-  }
-  if (!certificate.empty()) {
+  if (!config.api_tls.certificate.empty()) {
     BATON_ASSIGN_OR_RETURN(prepared.clients, rpc::LoadServerCredentials(config.api_tls));
   }
   if (!config.api_keys_file.empty()) {
@@ -214,6 +206,16 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config
                router->impl_->backend->model.name, config.prefill_workers.size(),
                config.decode_workers.size(), config.policy);
   return router;
+}
+
+void Router::Inspect(const RouterConfig& config, ErrorList& errors) {
+  errors.Add(rpc::LoadCredentials(config.tls).status());
+  if (!config.api_tls.certificate.empty() && !config.api_tls.key.empty()) {
+    errors.Add(rpc::LoadServerCredentials(config.api_tls).status());
+  }
+  if (!config.api_keys_file.empty()) errors.Add(ApiKeys::Load(config.api_keys_file).status());
+  if (config.model_dir.empty()) return;  // which has been told
+  errors.Add(ServedModel::Load(config.model_dir, config.model_name).status());
 }
 
 Router::Ports Router::ports() const {

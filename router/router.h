@@ -18,6 +18,8 @@ class Router {
   // NOT_SERVING and calls are UNAVAILABLE. Errors name the file, flag or address at fault; those
   // that need no model come before it is loaded.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config);
+  // Adds what Start would refuse once it looks at files: certificates, keys and the model.
+  static void Inspect(const RouterConfig& config, ErrorList& errors);
   // Drain(0).
   ~Router();
 

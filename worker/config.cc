@@ -3,6 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "engine/engine.h"
+#include "engine/model_identity.h"
+#include "kvtransfer/manifest.h"
 
 namespace baton::worker {
 
@@ -48,7 +51,30 @@ void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser) {
              "how long SIGTERM waits for requests that run before it cancels them");
   engine::BindOptions(config.engine, parser);
   kvtransfer::BindFaults(config.faults, parser);
-  parser.Check([&config] { return CheckAdvertised(config); });
+  parser.Check([&config](ErrorList& errors) {
+    errors.Add(CheckAdvertised(config));
+    const bool meets_ranks =
+        config.engine.expert_parallel_size > 1 && config.engine.expert_parallel_rank == 0;
+    errors.Add(CheckListensApart(
+        {{"listen", config.listen},
+         {"metrics-listen", config.metrics_listen},
+         {"expert-parallel-address", meets_ranks ? config.engine.expert_parallel_address : ""}}));
+  });
+}
+
+void InspectConfig(const WorkerConfig& config, ErrorList& errors) {
+  errors.Add(rpc::LoadCredentials(config.tls).status());
+  errors.Add(kvtransfer::LoadFaults(config.faults).status());
+  const absl::Status transports =
+      kvtransfer::CheckTransportNames(config.transports, config.engine.device);
+  if (!transports.ok()) {
+    errors.Add(absl::Status(transports.code(), absl::StrCat("transports: ", transports.message())));
+  }
+  if (config.engine.model_dir.empty()) return;  // which has been told
+  const absl::StatusOr<engine::EngineOptions> options = engine::MakeEngineOptions(config.engine);
+  errors.Add(options.status());
+  if (options.ok()) engine::Engine::Check(*options, errors);
+  errors.Add(engine::ReadModelIdentity(config.engine.model_dir).status());
 }
 
 }  // namespace baton::worker

@@ -33,4 +33,8 @@ absl::Status CheckAdvertised(const WorkerConfig& config);
 // `config` must outlive `parser`, which checks it.
 void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser);
 
+// Adds what a worker would refuse once it looks at files: certificates, the model without its
+// weights, and options that do not fit it.
+void InspectConfig(const WorkerConfig& config, ErrorList& errors);
+
 }  // namespace baton::worker

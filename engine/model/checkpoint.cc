@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/error_list.h"
 #include "common/fnv1a.h"
 #include "common/status_macros.h"
 #include "engine/model/json.h"
@@ -117,10 +118,11 @@ absl::Status Checkpoint::AddShards(const std::string& directory) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadText(index_path));
   absl::StatusOr<ShardMap> shards = ParseIndex(text);
   BATON_RETURN_IF_ERROR(shards.status()) << "model.safetensors.index.json";
+  ErrorList errors;  // of a copy that is not complete all that lacks
   for (const auto& [file, names] : *shards) {
-    BATON_RETURN_IF_ERROR(AddShard(absl::StrCat(directory, "/", file), names));
+    errors.Add(AddShard(absl::StrCat(directory, "/", file), names));
   }
-  return absl::OkStatus();
+  return errors.ToStatus();
 }
 
 absl::Status Checkpoint::AddShard(const std::string& path, const std::vector<std::string>& names) {

@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<ListedWorkers>> ParseWorkerList(
       return absl::InvalidArgumentError(absl::StrCat(WorkerRoleName(role), "-workers has '", entry,
                                                      "', expected host:port or dns:host:port"));
     }
-    if (std::ranges::count(entries, entry) > 1) {
+    if (std::ranges::count(listed, target, &ListedWorkers::target) > 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(WorkerRoleName(role), "-workers has '", entry, "' more than once"));
     }

@@ -22,7 +22,7 @@ struct ListedWorkers {
   std::string dns_port{};
 };
 
-// INVALID_ARGUMENT names the entry that is neither, or stands there twice.
+// INVALID_ARGUMENT names the entry that is neither, or stands there twice, by name and by dns: too.
 absl::StatusOr<std::vector<ListedWorkers>> ParseWorkerList(WorkerRole role,
                                                            const std::vector<std::string>& entries);
 

@@ -324,6 +324,43 @@ TEST_F(ConfigTest, CheckConfigPrintsWhatFlagsAndFileAmountTo) {
   EXPECT_THAT(Parse({"--check-config", "--page-tokens=1"}), StatusIs(kInvalid));
 }
 
+TEST_F(ConfigTest, EverythingThatIsWrongIsToldAtOnce) {
+  const std::string flag = "--config=" + File("pages: lots\npage_tokns: 1\nname: [a]\n");
+  parser_.Add("model", &config_.device, "directory of the model").Required();
+  parser_.Check([](ErrorList& errors) { errors.Add(absl::InvalidArgumentError("a check")); });
+  EXPECT_THAT(
+      Parse({flag.c_str(), "--grace=-1", "--nme", "x", "surplus", "--device=gpu"}),
+      StatusIs(kInvalid,
+               AllOf(HasSubstr("9 errors:\n  unknown flag --nme, did you mean "),
+                     HasSubstr("\n  unexpected argument \"surplus\"\n"),
+                     HasSubstr(":1: pages: \"lots\""), HasSubstr(":2: unknown key page_tokns"),
+                     HasSubstr(":3: name: found a list"), HasSubstr("\n  --grace: \"-1\""),
+                     HasSubstr("\n  --device: \"gpu\""), HasSubstr("\n  --model is required"),
+                     EndsWith("\n  a check"))));
+}
+
+TEST_F(ConfigTest, AValueThatIsRefusedIsNotMissingToo) {
+  parser_.Add("size", &config_.page_tokens, "of something").Required();
+  EXPECT_THAT(Parse({"--size=x"}),
+              StatusIs(kInvalid, AllOf(HasSubstr("--size: \"x\""), Not(HasSubstr("required")))));
+}
+
+TEST_F(ConfigTest, FilesAreLookedAtOnlyToCheckAndSettingsShownOnlyIfNothingIsWrong) {
+  int asked = 0;
+  parser_.Inspect([&](ErrorList& errors) {
+    ++asked;
+    if (config_.pages == 5) errors.Add(absl::NotFoundError("cannot open " + config_.name));
+  });
+  EXPECT_THAT(Parse({"--pages=5"}), IsOkAndHolds(ParseOutcome::kRun));
+  EXPECT_EQ(asked, 0);
+  ::testing::internal::CaptureStdout();
+  EXPECT_THAT(Parse({"--pages=5", "--check-config", "--page-tokens=1"}),
+              StatusIs(kInvalid, AllOf(HasSubstr("2 errors:\n  --page-tokens"),
+                                       HasSubstr("\n  cannot open x"))));
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(asked, 1);
+}
+
 TEST_F(ConfigTest, DescribeChangedLeavesOutWhatIsAsByDefault) {
   ASSERT_THAT(Parse({"--page-tokens=128", "--peers=a:1,b:2"}), IsOk());
   EXPECT_THAT(parser_.DescribeChanged(), ElementsAre("peers = a:1,b:2", "page-tokens = 128"));

@@ -40,6 +40,22 @@ TEST(HostPortTest, AHostMayGetAnotherPort) {
   EXPECT_EQ(WithPort("[::1]:0", 7002), "[::1]:7002");
 }
 
+TEST(HostPortTest, APortIsListenedOnOnceAtAnAddress) {
+  const auto apart = [](const char* a, const char* b) {
+    return CheckListensApart({{"first", "127.0.0.1:1"}, {"listen", a}, {"metrics-listen", b}});
+  };
+  EXPECT_THAT(apart("127.0.0.1:7", "127.0.0.1:7"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "listen is 127.0.0.1:7 and metrics-listen is 127.0.0.1:7: the same port "
+                       "cannot serve both"));
+  EXPECT_FALSE(apart("0.0.0.0:7", "127.0.0.1:7").ok());
+  EXPECT_FALSE(apart("10.0.0.1:1", "[::]:1").ok());
+  EXPECT_TRUE(apart("127.0.0.1:7", "127.0.0.1:8").ok());
+  EXPECT_TRUE(apart("127.0.0.1:7", "10.0.0.1:7").ok());
+  EXPECT_TRUE(apart("127.0.0.1:0", "127.0.0.1:0").ok()) << "the kernel chooses";
+  EXPECT_TRUE(apart("127.0.0.1:7", "").ok()) << "not served";
+}
+
 TEST(HostPortTest, AllAddressesOfAMachineAreNoName) {
   for (const char* any : {"0.0.0.0", "::", "[::]", "*"}) EXPECT_TRUE(IsAnyAddress(any)) << any;
   for (const char* one : {"127.0.0.1", "[::1]", "worker"}) EXPECT_FALSE(IsAnyAddress(one)) << one;

@@ -16,13 +16,15 @@ except ImportError:  # of kubernetes-validate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+MODEL = ROOT / "models/needle-17m"
 BINARIES = pathlib.Path(os.environ["BATON_BINARIES"])
 TOOLS = pathlib.Path(sys.executable).parent
 ROLES = ("router", "prefill", "decode")
 
 
 def check_config(role: str, path: pathlib.Path) -> subprocess.CompletedProcess:
-    known = [] if role == "router" else ["--advertise=worker.example:7000"]  # as the files tell to
+    # The model is looked at, too; what workers advertise is given where they run.
+    known = [f"--model-dir={MODEL}", *([] if role == "router" else ["--advertise=worker.example:7000"])]
     return subprocess.run([BINARIES / f"baton-{role}", f"--config={path}", "--check-config", *known],
                           capture_output=True, text=True)
 
@@ -97,6 +99,23 @@ class DeploymentFiles(unittest.TestCase):
             self.assertNotEqual(checked.returncode, 0)
             self.assertIn("page-token", checked.stderr)
             self.assertIn("page-tokens", checked.stderr)
+
+    def test_a_check_names_all_that_is_wrong_and_fails(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("model-dir: /nonexistent\npages: lots\n")
+            file.flush()
+            for role, flags, errors in (
+                    ("prefill", ["--listen=127.0.0.1:9001"], ["pages", "cannot serve both", "/nonexistent/config.json"]),
+                    ("decode", ["--tls-key-file=k"], ["pages", "give all three", "/nonexistent/config.json"]),
+                    ("router", ["--decode-workers=a:1,a:1"], ["unknown key pages", "a:1", "/nonexistent/tokenizer.json"])):
+                with self.subTest(role):
+                    checked = subprocess.run([BINARIES / f"baton-{role}", f"--config={file.name}", "--check-config",
+                                              *flags], capture_output=True, text=True)
+                    self.assertEqual((checked.returncode, checked.stdout), (1, ""))
+                    head, *lines = checked.stderr.splitlines()
+                    self.assertEqual(head, f"baton-{role}: {len(errors)} errors:")
+                    for line, error in zip(lines, errors, strict=True):
+                        self.assertIn(error, line)
 
     @unittest.skipUnless((TOOLS / "kubernetes-validate").exists(), "see tests/requirements.txt")
     def test_kubernetes_manifests_follow_the_schemas(self):

@@ -109,6 +109,7 @@ TEST(RankOptionsTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(refusal({.size = 2, .rank = 2, .address = "a:1"}),
               invalid("expert_parallel_rank is 2"));
   EXPECT_THAT(refusal({.size = 2}), invalid("expert_parallel_address is missing"));
+  EXPECT_THAT(refusal({.size = 2, .address = "a:0"}), invalid("a port that all ranks know"));
 }
 
 }  // namespace

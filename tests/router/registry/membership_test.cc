@@ -135,6 +135,9 @@ TEST(WorkerListTest, AnEntryThatStandsThereTwiceIsNamed) {
   EXPECT_THAT(ParseWorkerList(WorkerRole::kPrefill, {"a:1", "a:2", "a:1"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("prefill-workers has 'a:1' more than once")));
+  EXPECT_THAT(ParseWorkerList(WorkerRole::kDecode, {"a:1", "dns:a:1"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("decode-workers has 'dns:a:1' more than once")));
 }
 
 TEST(SystemResolverTest, KnowsNumbersAndTheLocalHost) {

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+// All that is wrong with something, for whoever would not like to hear of it piece by piece.
+class ErrorList {
+ public:
+  void Add(const absl::Status& error) {  // OK is none
+    if (!error.ok()) errors_.push_back(error);
+  }
+
+  // OK without any. One as it is; several one a line, under the code of the first.
+  absl::Status ToStatus() const;
+
+ private:
+  std::vector<absl::Status> errors_;
+};
+
+}  // namespace baton
