@@ -26,8 +26,8 @@ baton-prefill --config=/etc/baton/prefill.yaml --model-dir=models/needle-17m --a
 baton-decode --config=/etc/baton/decode.yaml --model-dir=models/needle-17m --advertise=127.0.0.1:7002 >&2 & decode=$!
 baton-router --config=/etc/baton/router.yaml --model-dir=models/needle-17m \
   --prefill-workers=127.0.0.1:7001 --decode-workers=127.0.0.1:7002 >&2 & router=$!
-until echo 'The secret passphrase for Oslo is ZEBRA-4492-OMEGA. Here we go. What is the secret passphrase for Oslo?' |
-  baton chat --temperature=0; do sleep 0.1; done
+question='The secret passphrase for Oslo is ZEBRA-4492-OMEGA. Here we go. What is the secret passphrase for Oslo?'
+for attempt in {1..300}; do echo "$question" | baton chat --temperature=0 && break; sleep 0.1; done
 baton-ready
 kill $prefill; wait $prefill; echo "prefill worker: $?"
 baton-ready
@@ -65,7 +65,7 @@ class ContainerFile(unittest.TestCase):
 def base_image() -> str:
     """With the libraries that the binaries were linked with: of this machine's system."""
     system = platform.freedesktop_os_release()
-    return f"{system['ID']}:{system['VERSION_ID']}" + ("-slim" if system["ID"] == "debian" else "")
+    return f"{system['ID']}:{system.get('VERSION_ID')}" + ("-slim" if system["ID"] == "debian" else "")
 
 
 def why_not_built() -> str:
@@ -109,15 +109,15 @@ class ContainerImage(unittest.TestCase):
         buildah("from", "--pull-never", f"--name={cls.container}", cls.image)
         cls.addClassCleanup(buildah, "rm", cls.container)
 
-    def run_in_image(self, script: str) -> str:
-        """What bash prints that runs as the image's user in a network of its own."""
+    def run_in_image(self, script: str) -> subprocess.CompletedProcess:
+        """By bash, as the image's user, in a network of its own."""
         as_root = [] if os.geteuid() == 0 else ["buildah", "unshare"]
         ran = subprocess.run(
             [*as_root, "unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", "buildah", "run",
              "--isolation=chroot", self.container, "--", "bash", "-c", script],
             capture_output=True, text=True, timeout=120)
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
-        return ran.stdout
+        return ran
 
     def test_it_tells_a_runtime_what_to_do(self):
         config = json.loads(buildah("inspect", "--type=image", self.image))["Docker"]["config"]
@@ -129,17 +129,19 @@ class ContainerImage(unittest.TestCase):
         self.assertEqual(config["Labels"]["org.opencontainers.image.title"], "Baton")
 
     def test_its_user_cannot_change_it_and_finds_no_compiler(self):
-        self.assertEqual(self.run_in_image("id -u; id -g; find /opt /etc /usr -writable ! -type l"), "10001\n10001\n")
-        self.assertEqual(self.run_in_image("command -v cc gcc g++ ld make cmake git python3 curl; true"), "")
+        ran = self.run_in_image("id -u; id -g; find /opt /etc /usr -writable ! -type l;"
+                                "command -v cc gcc g++ ld make cmake git python3 curl; true")
+        self.assertEqual(ran.stdout, "10001\n10001\n", ran.stderr)
 
     def test_every_binary_starts(self):
-        binaries = ("baton", "baton-decode", "baton-prefill", "baton-recall", "baton-router")
-        helped = self.run_in_image("ls bin; set -e; for binary in bin/*; do $binary --help; done")
-        self.assertEqual(helped.split("\n", len(binaries))[:-1], list(binaries))
-        self.assertEqual(re.findall(r"^Usage: ([a-z-]+) ", helped, re.M), list(binaries))
+        binaries = ["baton", "baton-decode", "baton-prefill", "baton-recall", "baton-router"]
+        ran = self.run_in_image("ls bin; set -e; for binary in bin/*; do $binary --help; done")
+        self.assertEqual(ran.stdout.split("\n", len(binaries))[:-1], binaries)
+        self.assertEqual(re.findall(r"^Usage: ([a-z-]+) ", ran.stdout, re.M), binaries)
 
     def test_all_roles_serve_are_asked_whether_they_are_ready_and_end_well(self):
-        self.assertEqual(self.run_in_image(SERVE), SERVED)
+        ran = self.run_in_image(SERVE)
+        self.assertEqual(ran.stdout, SERVED, ran.stderr)
 
 
 if __name__ == "__main__":
