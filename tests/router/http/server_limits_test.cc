@@ -24,21 +24,23 @@ TEST_F(HttpServerTest, BodiesThatAreBeingReceivedShareABudget) {
   Start({.max_body_bytes = kBudget, .max_buffered_bytes = kBudget});
   const std::string most(kBudget - kSmall / 2, 'x');
   const std::string small(kSmall, 'y');
-  std::unique_ptr<HttpClient> slow;
-  int status = 0;
-  // Whoever comes second is refused: that may be the slow one, and then it comes again.
-  for (int i = 0; i < 1000 && status != 503; ++i) {
-    if (i % 50 == 0) {
-      slow = std::make_unique<HttpClient>(port());
-      slow->Send(absl::StrCat("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ", kBudget,
-                              "\r\n\r\n", most));
+  int small_status = 0;
+  HttpClient::Response whole;
+  // Whoever comes second is refused: that may be the slow one, and then all is done again.
+  for (int attempt = 0; attempt < 20 && whole.status != 200; ++attempt) {
+    HttpClient slow(port());
+    slow.Send(absl::StrCat("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ", kBudget,
+                           "\r\n\r\n", most));
+    small_status = 0;
+    for (int i = 0; i < 50 && small_status != 503; ++i) {
+      small_status = Fetch(port(), "POST", "/echo", small).status;
     }
-    status = Fetch(port(), "POST", "/echo", small).status;
+    EXPECT_EQ(Fetch(port(), "GET", "/echo").status, 200) << "which has no body";
+    slow.Send(std::string(kBudget - most.size(), 'x'));
+    whole = slow.Read();
   }
-  EXPECT_EQ(status, 503);
-  EXPECT_EQ(Fetch(port(), "GET", "/echo").status, 200) << "which has no body";
-  slow->Send(std::string(kBudget - most.size(), 'x'));
-  EXPECT_EQ(slow->Read().body.size(), strlen("POST /echo ") + kBudget);
+  EXPECT_EQ(small_status, 503);
+  EXPECT_EQ(whole.body.size(), strlen("POST /echo ") + kBudget);
   EXPECT_EQ(Fetch(port(), "POST", "/echo", small).status, 200) << "there is room again";
 }
 
