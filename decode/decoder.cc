@@ -138,6 +138,7 @@ void Decoder::AskPeer(Request& request) {
   const Id id = request.id;
   const uint64_t number = request.call_number = ++last_call_;
   request.call_ended = false;
+  request.prefilled.reset();
   const auto current = [this, id, number](std::function<void(Request&)> event) {
     PostFor(id, [number, event = std::move(event)](Request& asked) {
       if (asked.call_number == number) event(asked);
@@ -145,10 +146,11 @@ void Decoder::AskPeer(Request& request) {
   };
   PrefillEvents events;
   events.on_accepted = [this, current](Incarnation incarnation) {
-    current([incarnation](Request& asked) {
+    current([this, incarnation](Request& asked) {
+      if (asked.state.accepted()) return;  // said twice
       asked.sender = incarnation;
       asked.served.prefill.incarnation = incarnation;
-      asked.state.OnAccepted();
+      Apply(asked, asked.state.OnAccepted());
     });
   };
   events.on_started = [this, current] {
@@ -157,22 +159,28 @@ void Decoder::AskPeer(Request& request) {
   events.on_finished = [this, current](const PrefillDone& done) {
     current([this, done](Request& asked) { OnFinished(asked, done); });
   };
-  // The pass keeps this object until the call can say nothing more.
-  events.on_end = [this, current, number, pass = request.pass](absl::Status status) {
-    loop_.Post([this, number] { closing_calls_.erase(number); });
-    current([this, status = std::move(status)](Request& asked) {
-      asked.call_ended = true;
-      if (asked.state.phase() == Phase::kPrefilling && !asked.state.accepted()) {
-        OnRefused(asked, status);
-      } else {
-        Apply(asked, asked.state.OnStreamEnded(status));
-      }
+  // The pass keeps this object until the call can say nothing more. One task, so that the request
+  // does not end in the middle of it and leave a call to be closed that has ended.
+  events.on_end = [this, id, number, pass = request.pass](absl::Status status) {
+    loop_.Post([this, id, number, status = std::move(status)] {
+      closing_calls_.erase(number);
+      Request* const asked = Find(id);
+      if (asked != nullptr && asked->call_number == number) OnCallEnded(*asked, status);
     });
   };
   PrefillOpen open{
       .attempt = request.attempt, .prompt = request.prompt, .sampling = request.sampling};
   if (request.deadline) open.timeout = *request.deadline - request.asked_at + kDeadlineSlack;
   request.call = prefill_.Open(peer, std::move(open), std::move(events));
+}
+
+void Decoder::OnCallEnded(Request& request, const absl::Status& status) {
+  request.call_ended = true;
+  if (request.state.phase() == Phase::kPrefilling && !request.state.accepted()) {
+    OnRefused(request, status);
+  } else {
+    Apply(request, request.state.OnStreamEnded(status));
+  }
 }
 
 void Decoder::OnRefused(Request& request, absl::Status why) {
@@ -204,6 +212,7 @@ absl::Status Decoder::CheckFirstToken(const Request& request, const PrefillDone&
 }
 
 void Decoder::OnFinished(Request& request, const PrefillDone& done) {
+  if (request.prefilled.has_value()) return;  // said twice, of which the first counts
   if (absl::Status status = CheckFirstToken(request, done); !status.ok()) {
     Apply(request, request.state.OnEnd(std::move(status), Leg::kPrefill));
     return;

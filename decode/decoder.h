@@ -158,6 +158,7 @@ class Decoder final : public engine::EngineClient {
   void Dispatch(Request& request);
   void StayLocalIfShort(Request& request);
   void AskPeer(Request& request);
+  void OnCallEnded(Request& request, const absl::Status& status);
   void OnRefused(Request& request, absl::Status why);
   absl::Status CheckFirstToken(const Request& request, const PrefillDone& done) const;
   void OnFinished(Request& request, const PrefillDone& done);

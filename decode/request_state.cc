@@ -66,11 +66,20 @@ Action RequestState::OnRefused(size_t next, absl::Status why) {
   if (phase_ != Phase::kPrefilling || accepted_) return Action::kNone;
   if (next >= candidates_) return End(AsFailure(std::move(why), accepted_), Leg::kPrefill);
   candidate_ = next;
+  started_ = finished_ = false;  // what the one before said, whose word does not count
   return Action::kAskPeer;
 }
 
+Action RequestState::OnAccepted() {
+  accepted_ = true;
+  return started_ ? OnStarted() : Action::kNone;  // if that was overtaken
+}
+
+// There is nobody to grant pages to before it is known who accepted.
 Action RequestState::OnStarted() {
   if (phase_ != Phase::kPrefilling || asked_pages_) return Action::kNone;
+  started_ = true;
+  if (!accepted_) return Action::kNone;
   asked_pages_ = true;
   return Action::kAskPages;
 }

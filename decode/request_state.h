@@ -57,7 +57,7 @@ class RequestState {
   // The candidate refused (or could not be reached) and `next` is tried; `next` == candidates:
   // none is left, which ends the request with `why`.
   Action OnRefused(size_t next, absl::Status why);
-  void OnAccepted() { accepted_ = true; }
+  Action OnAccepted();
   Action OnStarted();
   Action OnGranted();
   Action OnFinished();                   // first token known
@@ -77,6 +77,7 @@ class RequestState {
   size_t candidate_ = 0;
   Phase phase_ = Phase::kQueued;
   bool accepted_ = false;
+  bool started_ = false;
   bool asked_pages_ = false;
   bool finished_ = false;
   bool landed_ = false;

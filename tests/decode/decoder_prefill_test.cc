@@ -71,6 +71,32 @@ TEST_F(DecoderPrefillTest, AFirstTokenOutsideTheVocabularyIsThePrefillWorkersFau
   EXPECT_EQ(stream_->leg(), Leg::kPrefill);
 }
 
+TEST_F(DecoderPrefillTest, TheFirstTokenIsTheOneThatWasSaidFirst) {
+  const auto call = Land();
+  call->events.on_finished({.first_token = 42});
+  call->events.on_finished({.first_token = 1 << 20});
+  receiver_.EndLanding(absl::OkStatus());
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_EQ(stream_->tokens().at(0), 42);
+}
+
+TEST_F(DecoderPrefillTest, TheFirstTokenOfOneThatWasLeftCountsForNothing) {
+  Submit({{"p:1", 1}, {"p:2", 2}});
+  client_.call(0)->events.on_finished({.first_token = 41});
+  clock_.Advance(std::chrono::seconds(6));
+  decoder_->Tick();
+  const auto call = client_.call(1);
+  ASSERT_NE(call, nullptr);
+  call->events.on_accepted(2);
+  call->events.on_started();
+  WaitFor([&] { return call->granted.load(); });
+  EXPECT_FALSE(client_.call(0)->granted);
+  receiver_.EndLanding(absl::OkStatus());
+  call->events.on_finished({.first_token = 42});
+  EXPECT_THAT(stream_->Wait(), IsOk());
+  EXPECT_EQ(stream_->tokens().at(0), 42);
+}
+
 TEST_F(DecoderPrefillTest, LogprobsOfTheFirstTokenComeFromThePrefillWorker) {
   const auto call = Land({.peers = {{"p:1", 1}}, .top_logprobs = 1});
   EXPECT_EQ(call->open.sampling.top_logprobs, 1);

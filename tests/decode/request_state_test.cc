@@ -72,6 +72,23 @@ TEST(RequestStateTest, AFinishBeforeTheGrantIsRemembered) {
   EXPECT_EQ(state.OnLanded(absl::OkStatus()), Action::kAdopt);
 }
 
+TEST(RequestStateTest, PagesAreAskedForWhenItIsKnownWhoAccepted) {
+  RequestState state = In(Phase::kPrefilling);
+  EXPECT_EQ(state.OnStarted(), Action::kNone) << "Accepted was overtaken";
+  EXPECT_EQ(state.OnAccepted(), Action::kAskPages);
+  EXPECT_EQ(state.OnAccepted(), Action::kNone) << "duplicate";
+}
+
+TEST(RequestStateTest, WhatACandidateSaidThatDidNotAcceptIsForgotten) {
+  RequestState state = In(Phase::kPrefilling);
+  EXPECT_EQ(state.OnFinished(), Action::kNone);
+  EXPECT_EQ(state.OnRefused(1, kGone), Action::kAskPeer);
+  EXPECT_EQ(state.OnAccepted(), Action::kNone);
+  EXPECT_EQ(state.OnStarted(), Action::kAskPages);
+  state.OnGranted();
+  EXPECT_EQ(state.OnLanded(absl::OkStatus()), Action::kNone) << "the first token is another's";
+}
+
 TEST(RequestStateTest, ARefusalMovesOnToTheNextCandidateAndEndsAfterTheLast) {
   RequestState state(3);
   EXPECT_EQ(state.OnDispatch(1), Action::kAskPeer);
