@@ -174,6 +174,16 @@ void Prefiller::OnGranted(Run& run, const kvtransfer::Held& held, std::string tr
   Apply(run, action);
 }
 
+// The sender knows transfers by their attempt, whatever they go over: of two of one attempt each
+// would send what only the other has computed.
+bool Prefiller::IsSentAlready(const Run& run) const {
+  return std::any_of(runs_.begin(), runs_.end(), [&run](const auto& entry) {
+    const Run& other = *entry.second;
+    return other.id != run.id && other.state.transfer_open() &&
+           other.request.attempt == run.request.attempt;
+  });
+}
+
 void Prefiller::OpenTransfer(Run& run) {
   kvtransfer::OutboundSpec spec;
   spec.key = {.attempt = run.request.attempt,
@@ -188,7 +198,11 @@ void Prefiller::OpenTransfer(Run& run) {
     loop_.Post([this, id, status = std::move(status)] { OnTransferEnded(id, status); });
   };
   metrics_.kv_transfers_inflight.Increment();
-  absl::Status opened = sender_.Open(std::move(spec));
+  absl::Status opened =
+      IsSentAlready(run)
+          ? absl::AlreadyExistsError(
+                absl::StrCat("attempt ", run.request.attempt.ToString(), " is being sent already"))
+          : sender_.Open(std::move(spec));
   if (!opened.ok()) {  // on_end is not called
     OnTransferEnded(run.id, std::move(opened));
     return;

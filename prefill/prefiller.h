@@ -121,6 +121,7 @@ class Prefiller final : public engine::EngineClient {
   void StartWaiting();
   absl::Status Start(Run& run);
   void OnGranted(Run& run, const kvtransfer::Held& held, std::string transport);
+  bool IsSentAlready(const Run& run) const;
   void OpenTransfer(Run& run);
   void OnComputed(Run& run, const engine::StepOutput& output);
   void OnTransferEnded(RunId id, absl::Status status);

@@ -256,6 +256,18 @@ TEST_F(PrefillerTest, PagesStayInQuarantineUntilTheTransferHasEnded) {
   WaitFor([&] { return prefiller_->load().cache.pages_free == 8; });
 }
 
+TEST_F(PrefillerTest, OfTwoRunsOfOneAttemptTheFirstIsSentAndTheOtherRefused) {
+  ComputeThenGrant(std::chrono::seconds(0));
+  --requests_;
+  const auto second = std::make_shared<FakeStream>();
+  const Prefiller::RunId run = Submit(second);
+  WaitFor([&] { return second->started(); });
+  prefiller_->Grant(run, {}, "shm");
+  EXPECT_THAT(second->WaitForEnd(), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_FALSE(stream_->ended());
+  EXPECT_FALSE(sender_.cancelled());
+}
+
 TEST_F(PrefillerTest, APromptWithoutPagesWaitsForThoseOfOthers) {
   Submit(stream_, 900);
   WaitFor([&] { return stream_->finished(); });
