@@ -44,8 +44,9 @@ struct TransportCapabilities {
   // transports that always wake.
   std::chrono::nanoseconds poll_interval{0};
   // Of transports whose regions are staging memory, which the caller touches through it alone and
-  // fills with device frames; its frames over all endpoints are at most max_regions.
+  // fills with device frames.
   RecordMover* mover = nullptr;
+  // That can be registered at a time: the caller has no more frames over all endpoints.
   size_t max_regions = std::numeric_limits<size_t>::max();
 };
 

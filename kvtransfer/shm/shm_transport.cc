@@ -222,8 +222,10 @@ class ShmTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  const TransportCapabilities capabilities_{
-      .name = "shm", .max_frame_bytes = shm::kMaxFrameBytes, .max_frames_in_flight = shm::kCredit};
+  const TransportCapabilities capabilities_{.name = "shm",
+                                            .max_frame_bytes = shm::kMaxFrameBytes,
+                                            .max_frames_in_flight = shm::kCredit,
+                                            .max_regions = kSlots};
   // Transfer thread only, but for the nonce.
   shm::Arena arena_;
   absl::flat_hash_map<RegionId, std::span<std::byte>> slots_;

@@ -81,6 +81,18 @@ TEST(ShmTransportTest, CancelBreaksAStuckConnectionAndTheNextPostOpensAnother) {
   transport->Release(region.id);
 }
 
+// A sender waits for memory that others' frames are in, instead of failing a hand-off.
+TEST(ShmTransportTest, HasMemoryForAsManyFramesAsItSays) {
+  auto transport = NewTransport();
+  std::vector<RegionId> regions;
+  for (size_t i = 0; i < transport->capabilities().max_regions; ++i) {
+    BATON_ASSERT_OK_AND_ASSIGN(const Region region, transport->Register(1000));
+    regions.push_back(region.id);
+  }
+  EXPECT_THAT(transport->Register(1000), StatusIs(absl::StatusCode::kResourceExhausted));
+  for (const RegionId region : regions) transport->Release(region);
+}
+
 // --- negotiation
 
 TEST(ShmProbeTest, SaysWhetherTheReceiverSeesThisMemory) {
