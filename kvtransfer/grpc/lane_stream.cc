@@ -25,8 +25,12 @@ class Inbox {
  public:
   void Push(v1::LaneMessage&& message) {
     MutexLock lock(mutex_);
-    if (messages_.size() == kMaxQueued) {
-      ended_ = absl::UnavailableError("the peer says more than is listened to");
+    if (!ended_.ok()) return;
+    const size_t bytes = message.packet().size();
+    if (messages_.size() == kMaxQueued || bytes > kMaxLaneMessageBytes) {
+      ended_ = absl::UnavailableError(
+          absl::StrCat("the peer says more than is listened to: ", messages_.size(),
+                       " messages, then one of ", bytes, " bytes"));
     } else {
       messages_.push_back(std::move(*message.mutable_packet()));
     }

@@ -1,6 +1,9 @@
 #include <filesystem>
 
+#include "baton/v1/transfer.grpc.pb.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/server.h"
+#include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/device_lane/lane_service.h"
@@ -97,6 +100,24 @@ TEST_F(GrpcLaneTest, AServiceThatEndsFailsWhatIsOutstanding) {
   EXPECT_THAT(run.Sent(), Optional(StatusIs(absl::StatusCode::kUnavailable)));
   receiver_->Abort(run.handoff.attempt(), absl::UnavailableError("the test ends it"));
   run.Received();
+}
+
+// Many of them could fill the memory before the lane's thread looks at the first.
+TEST_F(GrpcLaneTest, AMessageThatIsLongerThanAnyEndsTheLane) {
+  v1::Transfer::Stub stub(rpc::MakeChannel(endpoint_, rpc::ChannelKind::kControl));
+  grpc::ClientContext context;
+  rpc::SetTimeout(context, std::chrono::seconds(30));
+  const auto lane = stub.Lane(&context);
+  v1::LaneMessage message;
+  message.set_packet(EncodeLaneHello("nccl", kGroupBytes));
+  EXPECT_TRUE(lane->Write(message));
+  ASSERT_TRUE(lane->Read(&message)) << "a lane begins";
+  message.set_packet(EncodeLaneMessage({.generation = 1, .body = LaneReset{}}) +
+                     std::string(1 << 20, 'x'));
+  EXPECT_TRUE(lane->Write(message));
+  while (lane->Read(&message)) {
+  }
+  EXPECT_EQ(lane->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 class GrpcLaneTlsTest : public GrpcLaneTest {
