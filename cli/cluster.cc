@@ -151,6 +151,7 @@ void AddWorkers(const ClusterOptions& options, const std::string& role, int coun
       std::string name = absl::StrCat(role, "-", worker);
       if (options.ranks > 1) absl::StrAppend(&name, "-rank-", rank);
       ProcessSpec spec = Spec(options, role, name, flags, {"listen", "metrics-listen"});
+      if (!Has(flags, "name")) spec.flags.push_back(absl::StrCat("--name=", name));
       if (options.ranks > 1) {
         spec.flags.push_back(absl::StrCat("--expert-parallel-rank=", rank));
       }

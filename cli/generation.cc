@@ -29,6 +29,8 @@ void ReadUsage(const Json& usage, Generation& generation) {
 ServedBy ReadServedBy(const Json& baton) {
   return {.prefill_worker = Member<std::string>(baton, "prefill_worker", ""),
           .decode_worker = Member<std::string>(baton, "decode_worker", ""),
+          .prefill_name = Member<std::string>(baton, "prefill_name", ""),
+          .decode_name = Member<std::string>(baton, "decode_name", ""),
           .handoff_bytes = Member<int64_t>(baton, "handoff_bytes", 0),
           .attempts = Member<int>(baton, "attempts", 1),
           .ttft_ms = Member<double>(baton, "ttft_ms", 0),

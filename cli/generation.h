@@ -19,6 +19,7 @@ namespace baton::cli {
 struct ServedBy {
   std::string prefill_worker;  // empty: the decode worker prefilled by itself
   std::string decode_worker;
+  std::string prefill_name, decode_name;  // empty: has none
   int64_t handoff_bytes = 0;
   int attempts = 0;
   double ttft_ms = 0;  // as the router sees it; the parts of it:

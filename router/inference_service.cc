@@ -143,6 +143,8 @@ v1::ServedBy ToProto(const HandoffFigures& handoff) {
   proto.set_prefill_us(handoff.prefill.count());
   proto.set_handoff_us(handoff.transfer.count());
   proto.set_decode_queue_us(handoff.decode_queue.count());
+  proto.set_prefill_name(handoff.prefill_name);
+  proto.set_decode_name(handoff.decode_name);
   return proto;
 }
 

@@ -1,5 +1,9 @@
 #include "worker/config.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
@@ -8,6 +12,16 @@
 #include "kvtransfer/manifest.h"
 
 namespace baton::worker {
+namespace {
+
+// As long as that of a host or a pod may be, and harmless wherever it is shown.
+bool IsName(const std::string& text) {
+  return text.size() <= 253 && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isalnum(c) || absl::StrContains("-_.@", c);
+         });
+}
+
+}  // namespace
 
 absl::Status CheckAdvertised(const WorkerConfig& config) {
   const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
@@ -36,6 +50,11 @@ void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser) {
       .Add("advertise", &config.advertise,
            "host:port at which other processes reach this one; default: the address listened on")
       .Format("host:port or nothing", nothing_or_address);
+  parser
+      .Add("name", &config.name,
+           "what people call this worker in `baton top`, `baton chat --stats`, /health and the "
+           "router's log; empty: by its address")
+      .Format("up to 253 letters, digits and any of -_.@, or nothing", IsName);
   parser
       .Add("metrics-listen", &config.metrics_listen,
            "host:port to serve Prometheus metrics on; port 0 picks one, empty: not served")

@@ -17,6 +17,7 @@ struct WorkerConfig {
   // Affects behaviour.
   std::string listen = "127.0.0.1:7000";
   std::string advertise{};  // host:port told to others; empty: listen's host and the bound port
+  std::string name{};       // what people call it; empty: by that address
   std::string metrics_listen = "127.0.0.1:9000";  // empty: not served
   rpc::ClusterTls tls{};
   std::string log_level = "info";

@@ -138,6 +138,7 @@ void Worker::Impl::Serve(const engine::ModelIdentity& identity) {
   info.set_tokenizer_hash(identity.tokenizer_hash);
   info.set_max_context_tokens(static_cast<uint32_t>(engine->max_sequence_tokens()));
   info.set_metrics_address(MetricsAddress());
+  info.set_name(config.name);
   info.set_request_protocol(rpc::kRequestProtocol);
   const v1::Manifest told = kvtransfer::ManifestToProto(manifest);
   *info.mutable_semantics() = told.semantics();

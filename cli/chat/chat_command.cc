@@ -66,9 +66,12 @@ std::string Figures(const Generation& answer) {
                       Counted(answer.completion_tokens, "token"), HumanDuration(first), rate);
   const ServedBy& by = answer.served_by;
   if (by.decode_worker.empty()) return text;
-  absl::StrAppend(&text, "; ", by.prefill_worker, by.prefill_worker.empty() ? "" : " -> ",
-                  by.decode_worker, ", ", HumanBytes(static_cast<double>(by.handoff_bytes)),
-                  " handed over");
+  const auto called = [](const std::string& name, const std::string& address) {
+    return Harmless(name.empty() ? address : name);
+  };
+  absl::StrAppend(&text, "; ", called(by.prefill_name, by.prefill_worker),
+                  by.prefill_worker.empty() ? "" : " -> ", called(by.decode_name, by.decode_worker),
+                  ", ", HumanBytes(static_cast<double>(by.handoff_bytes)), " handed over");
   return text;
 }
 
@@ -208,6 +211,8 @@ class Chat {
                        {"completion_tokens", answer.completion_tokens},
                        {"prefill_worker", by.prefill_worker},
                        {"decode_worker", by.decode_worker},
+                       {"prefill_name", by.prefill_name},
+                       {"decode_name", by.decode_name},
                        {"handoff_bytes", by.handoff_bytes},
                        {"ttft_ms", by.ttft_ms}};
     std::cout << Dump(line) << std::endl;

@@ -69,14 +69,19 @@ void AddRouter(const Endpoint& endpoint, RouterFigures& router) {
   router.generation_tokens_per_s += endpoint.RateOf("baton_generation_tokens_total");
 }
 
-const std::string& NameOf(const std::string& address, const Reading& reading) {
-  const auto found = reading.worker_at.find(address);
-  return found == reading.worker_at.end() ? address : found->second;
+// Who it is whose metrics are at `address`.
+WorkerFigures Identified(const std::string& address, const Reading& reading) {
+  WorkerFigures worker{.address = address, .metrics_address = address};
+  if (const auto found = reading.worker_at.find(address); found != reading.worker_at.end()) {
+    worker.address = found->second.address;
+    worker.name = found->second.name;
+  }
+  return worker;
 }
 
-WorkerFigures Worker(const std::string& role, const Endpoint& endpoint) {
+void AddFigures(const std::string& role, const Endpoint& endpoint, WorkerFigures& worker) {
   const MetricsText& now = endpoint.now;
-  WorkerFigures worker{.role = role};
+  worker.role = role;
   worker.running = now.Sum("baton_requests_running");
   worker.waiting = now.Sum("baton_requests_waiting");
   worker.tokens_per_s = endpoint.RateOf(role == "prefill" ? "baton_prompt_tokens_total"
@@ -88,7 +93,6 @@ WorkerFigures Worker(const std::string& role, const Endpoint& endpoint) {
       worker.pages_total - worker.pages_prefix - now.Sum("baton_kv_pages", {{"owner", "free"}});
   worker.handoff_bytes_per_s = endpoint.RateOf("baton_kv_transfer_bytes_total");
   worker.failures = Failures(now);
-  return worker;
 }
 
 // Of one histogram of all routers.
@@ -122,15 +126,11 @@ FleetFigures Figures(const Reading* window, const Reading* previous, const Readi
     if (role == "router") {
       AddRouter(endpoint, fleet.router);
     } else {
-      fleet.workers.push_back(Worker(role, endpoint));
-      fleet.workers.back().address = NameOf(address, now);
-      fleet.workers.back().metrics_address = address;
+      AddFigures(role, endpoint, fleet.workers.emplace_back(Identified(address, now)));
     }
   }
   for (const auto& [address, error] : now.errors) {
-    WorkerFigures worker{.address = NameOf(address, now), .metrics_address = address};
-    worker.error = error;
-    fleet.workers.push_back(std::move(worker));
+    fleet.workers.emplace_back(Identified(address, now)).error = error;
   }
   std::stable_sort(fleet.workers.begin(), fleet.workers.end(),
                    [](const auto& a, const auto& b) { return a.role > b.role; });

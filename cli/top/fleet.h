@@ -17,8 +17,11 @@ struct Reading {
   std::chrono::steady_clock::time_point time;
   std::map<std::string, MetricsText> by_address = {};  // of /metrics; those that answered
   std::map<std::string, std::string> errors = {};      // of those that did not
-  // By the address of its metrics, that by which routers and logs name a worker.
-  std::map<std::string, std::string> worker_at = {};
+  struct Worker {
+    std::string address = {};  // by which routers know it
+    std::string name = {};     // empty: it has none
+  };
+  std::map<std::string, Worker> worker_at = {};  // by the address of its metrics
 };
 
 struct Latency {
@@ -39,7 +42,8 @@ struct RouterFigures {
 };
 
 struct WorkerFigures {
-  std::string address = {};  // as routers name it; that of its metrics if none does
+  std::string address = {};  // as routers know it; that of its metrics if none does
+  std::string name = {};     // empty: it has none
   std::string metrics_address = {};
   std::string role = {};
   double running = 0, waiting = 0;

@@ -1,5 +1,6 @@
 #include "cli/top/fleet_view.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,20 @@ std::string Time(double seconds) {
 }
 
 Json Milliseconds(double seconds) { return std::isfinite(seconds) ? Json(seconds * 1e3) : Json(); }
+
+// By its name, with the address where others share it.
+std::string Called(const WorkerFigures& worker, const FleetFigures& fleet) {
+  if (worker.name.empty()) return Harmless(worker.address);
+  const bool shared = std::ranges::count(fleet.workers, worker.name, &WorkerFigures::name) > 1;
+  return Harmless(shared ? absl::StrCat(worker.name, " ", worker.address) : worker.name);
+}
+
+// What it is, for programs.
+Json Identity(const WorkerFigures& worker) {
+  Json json = {{"address", worker.address}};
+  if (!worker.name.empty()) json["name"] = worker.name;
+  return json;
+}
 
 Json LatencyJson(const Latency& latency) {
   return {{"p50_ms", Milliseconds(latency.p50)},
@@ -54,12 +69,12 @@ std::string FleetText(const FleetFigures& fleet, bool colour) {
   std::string problems;
   for (const WorkerFigures& worker : fleet.workers) {
     if (!worker.error.empty()) {
-      absl::StrAppend(&problems, Styled(worker.error, Style::kRed, colour), "\n");
+      absl::StrAppend(&problems, Styled(Harmless(worker.error), Style::kRed, colour), "\n");
       continue;
     }
     const auto whole = [](double value) { return absl::StrFormat("%.0f", value); };
-    workers.AddRow({worker.role, worker.address, whole(worker.running), whole(worker.waiting),
-                    whole(worker.tokens_per_s), whole(worker.pages_used),
+    workers.AddRow({worker.role, Called(worker, fleet), whole(worker.running),
+                    whole(worker.waiting), whole(worker.tokens_per_s), whole(worker.pages_used),
                     whole(worker.pages_prefix), whole(worker.pages_total),
                     HumanBytes(worker.handoff_bytes_per_s), whole(worker.failures)});
   }
@@ -70,21 +85,21 @@ std::string FleetJson(const FleetFigures& fleet) {
   const RouterFigures& router = fleet.router;
   Json workers = Json::array();
   for (const WorkerFigures& worker : fleet.workers) {
+    Json& entry = workers.emplace_back(Identity(worker));
     if (!worker.error.empty()) {
-      workers.push_back({{"address", worker.address}, {"error", worker.error}});
+      entry["error"] = worker.error;
       continue;
     }
-    workers.push_back({{"address", worker.address},
-                       {"metrics_address", worker.metrics_address},
-                       {"role", worker.role},
-                       {"running", worker.running},
-                       {"waiting", worker.waiting},
-                       {"tokens_per_s", worker.tokens_per_s},
-                       {"pages_used", worker.pages_used},
-                       {"pages_prefix", worker.pages_prefix},
-                       {"pages_total", worker.pages_total},
-                       {"handoff_bytes_per_s", worker.handoff_bytes_per_s},
-                       {"failures", worker.failures}});
+    entry.update({{"metrics_address", worker.metrics_address},
+                  {"role", worker.role},
+                  {"running", worker.running},
+                  {"waiting", worker.waiting},
+                  {"tokens_per_s", worker.tokens_per_s},
+                  {"pages_used", worker.pages_used},
+                  {"pages_prefix", worker.pages_prefix},
+                  {"pages_total", worker.pages_total},
+                  {"handoff_bytes_per_s", worker.handoff_bytes_per_s},
+                  {"failures", worker.failures}});
   }
   const Json json = {{"requests", router.requests},
                      {"failures", router.failures},

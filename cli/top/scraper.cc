@@ -20,11 +20,11 @@ Scraper::Scraper(std::vector<std::string> addresses, const rpc::Credentials& cre
 absl::StatusOr<Reading> Scraper::Read() {
   Reading reading{.time = std::chrono::steady_clock::now()};
   for (const std::string& address : addresses_) ReadOne(address, reading);
-  for (const auto& [worker, address] : Discover(reading)) {
-    reading.worker_at[address] = worker;
-    if (!reading.by_address.contains(address)) ReadOne(address, reading);
+  for (const auto& [worker, found] : Discover(reading)) {
+    reading.worker_at[found.metrics] = {.address = worker, .name = found.name};
+    if (!reading.by_address.contains(found.metrics)) ReadOne(found.metrics, reading);
     // It may be back elsewhere: asked again next time.
-    if (reading.errors.contains(address)) metrics_of_.erase(worker);
+    if (reading.errors.contains(found.metrics)) found_.erase(worker);
   }
   if (!reading.by_address.empty()) return reading;
   return absl::UnavailableError(absl::StrJoin(
@@ -57,7 +57,7 @@ void Scraper::ReadOne(const std::string& address, Reading& reading) {
   reading.errors[address] = std::string(status.message());
 }
 
-std::map<std::string, std::string> Scraper::Discover(Reading& reading) {
+std::map<std::string, Scraper::Found> Scraper::Discover(Reading& reading) {
   std::set<std::string> named;
   for (const auto& [address, metrics] : reading.by_address) {
     for (const auto& [labels, value] : metrics.Samples("baton_worker_health")) {
@@ -65,20 +65,20 @@ std::map<std::string, std::string> Scraper::Discover(Reading& reading) {
       if (worker != labels.end()) named.insert(worker->second);
     }
   }
-  std::map<std::string, std::string> found;
+  std::map<std::string, Found> with_metrics;
   for (const std::string& worker : named) {
-    if (!metrics_of_.contains(worker)) {
+    if (!found_.contains(worker)) {
       const auto info = rpc::WorkerControlClient(worker, credentials_).GetInfo(kPatience);
       if (info.ok()) {
-        metrics_of_[worker] = info->metrics_address();
+        found_[worker] = {.metrics = info->metrics_address(), .name = info->name()};
       } else {
         reading.errors[worker] = std::string(info.status().message());
       }
     }
-    const auto address = metrics_of_.find(worker);
-    if (address != metrics_of_.end() && !address->second.empty()) found.insert(*address);
+    const auto found = found_.find(worker);
+    if (found != found_.end() && !found->second.metrics.empty()) with_metrics.insert(*found);
   }
-  return found;
+  return with_metrics;
 }
 
 }  // namespace baton::cli

@@ -23,12 +23,16 @@ class Scraper {
 
  private:
   void ReadOne(const std::string& address, Reading& reading);
-  // Workers that routers name -> their metrics address.
-  std::map<std::string, std::string> Discover(Reading& reading);
+  // Workers that routers know -> where their metrics are, and what they are called.
+  struct Found {
+    std::string metrics;  // empty: it has none
+    std::string name;     // the same
+  };
+  std::map<std::string, Found> Discover(Reading& reading);
 
   const std::vector<std::string> addresses_;
   const rpc::Credentials credentials_;
-  std::map<std::string, std::string> metrics_of_;  // worker -> its metrics address; "": has none
+  std::map<std::string, Found> found_;  // by the address of the worker
   std::map<std::string, HttpClient> clients_;
 };
 

@@ -136,8 +136,7 @@ class Reporter {
                             "` asks, `baton top",
                             Option("--metrics", cluster.processes().back()->address("metrics"),
                                    kDefaultMetricsListen),
-                            "` watches (both call a worker by its address), Ctrl-C drains and "
-                            "stops."),
+                            "` watches, Ctrl-C drains and stops."),
                         Style::kGreen, colour_)
               << std::endl;
   }

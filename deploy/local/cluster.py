@@ -167,7 +167,7 @@ class Cluster:
         return self._started[-1]
 
     def _start(self, role: str, name: str, listen: str, flags: list[str]) -> Process:
-        flags = [f"--listen={listen}", "--metrics-listen=127.0.0.1:0",
+        flags = [f"--listen={listen}", "--metrics-listen=127.0.0.1:0", f"--name={name}",
                  f"--model-dir={self.model}", *self.worker_flags, *flags]
         return self._launch(self.binaries / f"baton-{role}", name, flags)
 

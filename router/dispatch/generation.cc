@@ -240,7 +240,11 @@ void Generation::End(absl::Status status) {
   }
   end_.status = std::move(status);
   end_.attempts = tracker_.attempts();
-  if (end_.handoff.decode_address.empty()) end_.handoff.decode_address = decode_worker_.address;
+  HandoffFigures& handoff = end_.handoff;
+  if (handoff.decode_address.empty()) handoff.decode_address = decode_worker_.address;
+  const std::shared_ptr<const Snapshot> snapshot = environment_->registry->Current();
+  handoff.prefill_name = snapshot->NameOf({handoff.prefill_address, handoff.prefill_incarnation});
+  handoff.decode_name = snapshot->NameOf(decode_worker_);
   if (!end_.status.ok()) pending_ = {};
   if (spec_.stream && end_.status.ok() && !pending_.IsEmpty()) EmitPending();
   std::exchange(sink_, nullptr)->OnEnd(std::move(pending_), end_);

@@ -61,6 +61,7 @@ struct HandoffFigures {
   Incarnation prefill_incarnation = 0;
   std::string decode_address = {};
   Incarnation decode_incarnation = 0;
+  std::string prefill_name = {}, decode_name = {};  // as far as they have some: the router's to say
   uint64_t bytes = 0;
   std::chrono::microseconds prefill{};   // queue + compute on the prefill worker
   std::chrono::microseconds transfer{};  // last chunk computed until every byte was verified

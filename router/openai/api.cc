@@ -242,6 +242,7 @@ HttpResponse OpenAiApi::Health() const {
                   {"ready", worker.Usable()},
                   {"incarnation", absl::StrFormat("%016x", worker.id.incarnation)},
                   {"requests", worker.EstimatedRequests()}};
+    if (!worker.name.empty()) entry["name"] = worker.name;
     if (worker.id.address != worker.target) entry["advertises"] = worker.id.address;
     if (!worker.ready) entry["reason"] = worker.not_ready_reason;
     if (!worker.mismatch.empty()) entry["reason"] = worker.mismatch;

@@ -58,15 +58,18 @@ double Milliseconds(Duration duration) {
 
 Json BatonJson(const GenerationEnd& end) {
   const HandoffFigures& handoff = end.handoff;
-  return {{"prefill_worker",
-           handoff.prefill_address.empty() ? Json(nullptr) : Json(handoff.prefill_address)},
-          {"decode_worker", handoff.decode_address},
-          {"handoff_bytes", handoff.bytes},
-          {"ttft_ms", Milliseconds(end.time_to_first_token)},
-          {"attempts", end.attempts},
-          {"prefill_ms", Milliseconds(handoff.prefill)},
-          {"handoff_ms", Milliseconds(handoff.transfer)},
-          {"decode_queue_ms", Milliseconds(handoff.decode_queue)}};
+  Json json = {{"prefill_worker",
+                handoff.prefill_address.empty() ? Json(nullptr) : Json(handoff.prefill_address)},
+               {"decode_worker", handoff.decode_address},
+               {"handoff_bytes", handoff.bytes},
+               {"ttft_ms", Milliseconds(end.time_to_first_token)},
+               {"attempts", end.attempts},
+               {"prefill_ms", Milliseconds(handoff.prefill)},
+               {"handoff_ms", Milliseconds(handoff.transfer)},
+               {"decode_queue_ms", Milliseconds(handoff.decode_queue)}};
+  if (!handoff.prefill_name.empty()) json["prefill_name"] = handoff.prefill_name;
+  if (!handoff.decode_name.empty()) json["decode_name"] = handoff.decode_name;
+  return json;
 }
 
 Json ToolCallJson(const ToolCallDelta& call) {

@@ -42,6 +42,7 @@ struct FinishedChoice {
 //   ttft_ms          arrival at the router to the first token
 //   attempts         1 unless a failed attempt was replaced
 //   prefill_ms, handoff_ms, decode_queue_ms   parts of the way to the first token
+//   prefill_name, decode_name   of workers that have names
 std::string CompleteBody(const ResponseHeader& header, std::span<const FinishedChoice> choices);
 
 // Server-sent events, each "data: <JSON>\n\n".

@@ -13,6 +13,7 @@ WorkerReport FromProto(const v1::GetInfoResponse& info) {
   if (info.role() == v1::WORKER_ROLE_PREFILL) report.role = WorkerRole::kPrefill;
   if (info.role() == v1::WORKER_ROLE_DECODE) report.role = WorkerRole::kDecode;
   report.self = {.address = info.self().address(), .incarnation = info.self().incarnation()};
+  report.name = info.name();
   report.semantics_hash = info.semantics_hash();
   for (const v1::ManifestField& field : info.semantics()) {
     report.semantics.emplace(field.name(), field.value());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
 
 namespace baton::router {
@@ -14,34 +15,39 @@ const Worker* FindIn(const Snapshot& snapshot, WorkerKey key) {
   return worker == snapshot.workers.end() ? nullptr : &*worker;
 }
 
+// "10.0.0.1:7001", "10.0.0.1:7001 (prefill-0)".
+std::string Called(const Worker& worker) {
+  return worker.name.empty() ? worker.target : absl::StrCat(worker.target, " (", worker.name, ")");
+}
+
 void LogTransitions(const Snapshot& before, const Snapshot& after) {
   for (const Worker& is : after.workers) {
     const Worker* was = FindIn(before, is.key);
     if (was == nullptr) {
-      spdlog::info("{} worker {} is a member", WorkerRoleName(is.role), is.target);
+      spdlog::info("{} worker {} is a member", WorkerRoleName(is.role), Called(is));
     } else if (is.ready && (!was->ready || was->id.incarnation != is.id.incarnation)) {
       spdlog::info("{} worker {} is ready{}, incarnation {:016x}", WorkerRoleName(is.role),
-                   is.target, is.id.address == is.target ? "" : " and advertises " + is.id.address,
+                   Called(is), is.id.address == is.target ? "" : " and advertises " + is.id.address,
                    is.id.incarnation);
     } else if (!is.ready && was->not_ready_reason != is.not_ready_reason) {
       // Who has never answered may still be starting, which is nothing to warn of.
       const bool known = is.id.incarnation != 0;
       spdlog::log(known ? spdlog::level::warn : spdlog::level::info,
-                  "{} worker {} is not ready{}: {}", WorkerRoleName(is.role), is.target,
+                  "{} worker {} is not ready{}: {}", WorkerRoleName(is.role), Called(is),
                   known ? "" : " yet", is.not_ready_reason);
     }
     if (was != nullptr && is.ready && was->mismatch != is.mismatch) {
       if (is.mismatch.empty()) {
-        spdlog::info("{} worker {} has workers that fit", WorkerRoleName(is.role), is.target);
+        spdlog::info("{} worker {} has workers that fit", WorkerRoleName(is.role), Called(is));
       } else {
-        spdlog::warn("{} worker {} cannot be used: {}", WorkerRoleName(is.role), is.target,
+        spdlog::warn("{} worker {} cannot be used: {}", WorkerRoleName(is.role), Called(is),
                      is.mismatch);
       }
     }
   }
   for (const Worker& was : before.workers) {
     if (FindIn(after, was.key) == nullptr) {
-      spdlog::info("{} worker {} is forgotten", WorkerRoleName(was.role), was.target);
+      spdlog::info("{} worker {} is forgotten", WorkerRoleName(was.role), Called(was));
     }
   }
 }

@@ -43,6 +43,11 @@ int64_t Worker::EstimatedQueuedTokens() const {
       0, static_cast<int64_t>(load.queued_tokens) + open_now - prompt_tokens_at_report);
 }
 
+std::string Snapshot::NameOf(const WorkerId& id) const {
+  const auto found = std::ranges::find(workers, id, &Worker::id);
+  return found == workers.end() ? "" : found->name;
+}
+
 int Snapshot::Count(WorkerRole role) const {
   return static_cast<int>(
       std::ranges::count_if(workers, [&](const Worker& w) { return w.role == role; }));

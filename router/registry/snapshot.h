@@ -71,6 +71,7 @@ struct Worker {
   WorkerKey key = 0;
   WorkerRole role = WorkerRole::kDecode;
   std::string target;  // host:port that the router dials
+  std::string name;    // what people call it; empty: by `target`
   WorkerId id;
   bool ready = false;
   std::string not_ready_reason;                // empty when ready
@@ -103,6 +104,8 @@ struct Snapshot {
   // workers would not stand what prefill workers were there for.
   bool prefill_is_split = false;
 
+  // What people call this incarnation; empty if it has no name or is not known.
+  std::string NameOf(const WorkerId& id) const;
   int Count(WorkerRole role) const;
   int CountReady(WorkerRole role) const;
 };

@@ -100,6 +100,7 @@ void WorkerTable::OnReport(WorkerKey key, const WorkerReport& report, OpenAtSend
     worker.cooling_until = {};
   }
   worker.id = report.self;
+  worker.name = report.name;
   if (worker.id.address.empty()) worker.id.address = worker.target;
   worker.semantics_hash = report.semantics_hash;
   worker.semantics =

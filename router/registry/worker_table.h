@@ -21,6 +21,7 @@ struct WorkerSpec {
 struct WorkerReport {
   std::optional<WorkerRole> role;
   WorkerId self;  // an empty address stands for the one that was dialled
+  std::string name = {};
   uint64_t semantics_hash = 0;
   Semantics semantics;                  // empty: the worker does not say
   std::vector<std::string> transports;  // empty: the worker does not say

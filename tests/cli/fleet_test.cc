@@ -94,7 +94,7 @@ TEST(FleetTest, RatesComeFromTwoReadingsAndGaugesFromTheLast) {
   now.by_address["r"] = Metrics(Router(30, 4, 300));
   now.by_address["d"] = Metrics(Decode(250, 9000));
   now.errors["p"] = "p: connecting: refused";
-  now.worker_at["d"] = "decode:7020";
+  now.worker_at["d"] = {.address = "decode:7020"};
 
   const FleetFigures fleet = Figures(&before, &before, now);
   EXPECT_DOUBLE_EQ(fleet.router.requests_per_s, 12);
@@ -106,7 +106,7 @@ TEST(FleetTest, RatesComeFromTwoReadingsAndGaugesFromTheLast) {
   EXPECT_DOUBLE_EQ(fleet.router.ttft.p50, 0.05);
   ASSERT_EQ(fleet.workers.size(), 2u);
   EXPECT_EQ(fleet.workers[0].role, "decode");
-  EXPECT_EQ(fleet.workers[0].address, "decode:7020") << "as routers name it";
+  EXPECT_EQ(fleet.workers[0].address, "decode:7020") << "as routers know it";
   EXPECT_EQ(fleet.workers[1].address, "p") << "no router does";
   EXPECT_DOUBLE_EQ(fleet.workers[0].tokens_per_s, 100);
   EXPECT_DOUBLE_EQ(fleet.workers[0].handoff_bytes_per_s, 4000);
@@ -143,6 +143,20 @@ TEST(FleetTest, WorkersOfWhomNoneAnsweredAreAnErrorThatSaysWhy) {
               StatusIs(absl::StatusCode::kUnavailable, Not(HasSubstr("--tls-cert-file"))));
   now.by_address["d"] = Metrics(Decode(50, 1000));
   EXPECT_THAT(AnyWorkerAnswered(Figures(nullptr, nullptr, now)), IsOk());
+}
+
+TEST(FleetTest, AWorkerIsShownByItsNameAndByItsAddressWhereOthersShareIt) {
+  Reading now;
+  for (const char* metrics : {"m1", "m2", "m3"}) now.by_address[metrics] = Metrics(Decode(1, 1));
+  now.worker_at["m1"] = {.address = "a:1", .name = "decode-0"};
+  now.worker_at["m2"] = {.address = "b:1", .name = "same"};
+  now.worker_at["m3"] = {.address = "c:1", .name = "same"};
+  const FleetFigures fleet = Figures(nullptr, nullptr, now);
+  EXPECT_THAT(FleetText(fleet, false), AllOf(HasSubstr(" decode-0 "), Not(HasSubstr("a:1")),
+                                             HasSubstr(" same b:1 "), HasSubstr(" same c:1 ")));
+  const auto json = nlohmann::json::parse(FleetJson(fleet));
+  EXPECT_EQ(json["workers"][0]["name"], "decode-0");
+  EXPECT_EQ(json["workers"][0]["address"], "a:1");
 }
 
 }  // namespace

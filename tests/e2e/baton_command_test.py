@@ -112,6 +112,8 @@ class BatonCommand(unittest.TestCase):
             "chat", url, "--temperature=0", "--json", "--max-tokens=20",
             input=QUESTION + QUESTION).splitlines()]
         self.assertEqual([turn["content"] for turn in two][0], "ZEBRA-4492-OMEGA")
+        self.assertEqual(two[0]["prefill_name"], "prefill-0")
+        self.assertIn(two[0]["decode_name"], ("decode-0", "decode-1"))
         self.assertGreater(two[1]["prompt_tokens"], two[0]["prompt_tokens"])
 
         report = json.loads(baton("bench", url, "--requests=20", "--concurrency=4", "--json",
@@ -125,8 +127,10 @@ class BatonCommand(unittest.TestCase):
         self.assertEqual(seen["ttft"]["samples"], 23)
         self.assertEqual([worker["role"] for worker in seen["workers"]],
                          ["prefill", "decode", "decode"])
-        self.assertIn("time to first token", baton("top", f"--metrics={metrics}", "--once",
-                                                   "--interval=0.1"))
+        self.assertEqual([worker["name"] for worker in seen["workers"] if worker["role"] == "prefill"], ["prefill-0"])
+        shown = baton("top", f"--metrics={metrics}", "--once", "--interval=0.1")
+        self.assertIn("time to first token", shown)
+        self.assertRegex(shown, r"(?m)^decode +decode-1 ")
 
         self.type_into_chat_and_top(url, metrics)
 

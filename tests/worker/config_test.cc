@@ -93,6 +93,16 @@ TEST_F(WorkerInspectionTest, OptionsThatDoNotFitTheModelAreNamed) {
                                          HasSubstr("expert_parallel_size is 64")));
 }
 
+TEST(WorkerConfigTest, ANameIsHarmlessWhereverItIsShown) {
+  for (const char* name : {"--name=prefill-0", "--name=decode-1@gpu7.example", "--name="}) {
+    EXPECT_THAT(Parse({name}), IsOk()) << name;
+  }
+  for (const char* name : {"--name=a b", "--name=a\033[2J", "--name=a\"", "--name=\xc3\xa4"}) {
+    EXPECT_THAT(Parse({name}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--name: ")))
+        << name;
+  }
+}
+
 TEST(WorkerConfigTest, AnAddressOfItsOwnIsGivenOnce) {
   EXPECT_THAT(Parse({"--listen=127.0.0.1:7", "--metrics-listen=127.0.0.1:7"}),
               StatusIs(absl::StatusCode::kInvalidArgument,

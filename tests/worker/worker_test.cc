@@ -53,11 +53,14 @@ WorkerConfig WithoutModel() {
 }
 
 TEST(WorkerTest, SaysWhoItIsAndWhatItHasToDo) {
-  const auto worker = Start(Config());
+  WorkerConfig config = Config();
+  config.name = "decode-0";
+  const auto worker = Start(config);
   ASSERT_THAT(worker, IsOk());
   const auto info = rpc::WorkerControlClient((*worker)->address()).GetInfo(kTimeout);
   ASSERT_THAT(info, IsOk());
   EXPECT_EQ(info->role(), v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(info->name(), "decode-0");
   EXPECT_EQ(info->model(), "needle-17m");
   EXPECT_NE(info->semantics_hash(), 0u);
   EXPECT_GT(info->semantics_size(), 0);

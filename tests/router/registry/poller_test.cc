@@ -38,6 +38,7 @@ class PollerTest : public ::testing::Test {
 
 TEST_F(PollerTest, LearnsWhoTheWorkersAreAndWhatTheyReport) {
   decode_->SetInfo([](v1::GetInfoResponse& info) {
+    info.set_name("decode-0");
     info.set_semantics_hash(11);
     v1::ManifestField* field = info.add_semantics();
     field->set_name("kv_format");
@@ -52,6 +53,7 @@ TEST_F(PollerTest, LearnsWhoTheWorkersAreAndWhatTheyReport) {
   EXPECT_TRUE(registry_.WaitFirstPolls(seconds(0)));
   const std::shared_ptr<const Snapshot> snapshot = registry_.Current();
   EXPECT_EQ(snapshot->workers[1].id.incarnation, decode_->self().incarnation());
+  EXPECT_EQ(snapshot->workers[1].name, "decode-0");
   EXPECT_EQ(snapshot->workers[1].semantics_hash, 11u);
   EXPECT_EQ(snapshot->workers[1].semantics->at("kv_format"), "bf16");
   EXPECT_EQ(snapshot->workers[1].max_context_tokens, 4096u);

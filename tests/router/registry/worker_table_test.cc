@@ -57,6 +57,17 @@ TEST_F(WorkerTableTest, AFittingReportMakesItReadyUnderItsAdvertisedAddress) {
   EXPECT_EQ(Now().target, "d:1");
 }
 
+TEST_F(WorkerTableTest, ANameIsThatOfTheIncarnationThatReportedIt) {
+  WorkerReport report = ReadyReport(1);
+  report.name = "decode-0";
+  table_.OnReport(0, report, {});
+  EXPECT_EQ(table_.MakeSnapshot().NameOf({"10.0.0.1:7", 1}), "decode-0");
+  EXPECT_EQ(table_.MakeSnapshot().NameOf({"10.0.0.1:7", 2}), "");
+  EXPECT_EQ(table_.MakeSnapshot().NameOf({}), "") << "no prefill worker served the answer";
+  table_.OnReport(0, ReadyReport(2), {});
+  EXPECT_EQ(table_.MakeSnapshot().NameOf({"10.0.0.1:7", 2}), "") << "started again without one";
+}
+
 TEST_F(WorkerTableTest, WithoutAnAdvertisedAddressTheDialledOneIsUsed) {
   WorkerReport report = ReadyReport();
   report.self.address = "";

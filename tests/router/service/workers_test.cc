@@ -166,6 +166,24 @@ TEST_F(WorkersTest, AWorkerOfAnOlderReleaseIsNotAskedWhatItDoesNotKnow) {
   EXPECT_THAT(Get("/health").body, HasSubstr("understands version 0 of the request protocol"));
 }
 
+TEST_F(WorkersTest, NamesStandBesideAddressesInHealthAndAnswersAndInNoMetric) {
+  for (const auto& worker : prefill_) {
+    worker->SetInfo([](v1::GetInfoResponse& info) { info.set_name("some-prefill"); });
+  }
+  AnswerAlways(".");
+  StartReady();
+  const Json workers = Json::parse(Get("/health").body).at("workers");
+  EXPECT_EQ(workers[0].at("name"), "some-prefill");
+  EXPECT_EQ(workers[0].at("address"), prefill_[0]->address());
+  EXPECT_FALSE(workers[2].contains("name"));
+  const Json served = Json::parse(Post(kChatPath, Chat("x")).body).at("baton");
+  EXPECT_EQ(served.at("prefill_name"), "some-prefill");
+  EXPECT_NE(served.at("prefill_worker"), "some-prefill");
+  EXPECT_FALSE(served.contains("decode_name"));
+  EXPECT_THAT(Fetch(router_->ports().metrics, "GET", "/metrics").body,
+              Not(HasSubstr("some-prefill")));
+}
+
 TEST_F(WorkersTest, WorkersThatFitNobodyAreNamedWithTheReason) {
   prefill_[0]->SetInfo([](v1::GetInfoResponse& info) { info.set_semantics_hash(0xf8); });
   AnswerAlways(".");
