@@ -1,9 +1,11 @@
 #include "router/inference_service.h"
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/log_limit.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
@@ -17,8 +19,11 @@ namespace {
 using GenerateStream = rpc::QueuedServerBidi<v1::GenerateRequest, v1::GenerateResponse>;
 using ListModelsStream = rpc::QueuedServerBidi<v1::ListModelsRequest, v1::ListModelsResponse>;
 
-// A client that lags further behind than this many deltas is cut off.
+// Of memory, which each delta takes some of beside its bytes.
 constexpr size_t kMaxQueuedDeltas = 1 << 16;
+// Between two looks at clients that may take nothing.
+constexpr std::chrono::milliseconds kMinLookPeriod{10}, kMaxLookPeriod{500};
+constexpr std::chrono::seconds kBetweenWarnings{10};
 
 absl::StatusOr<ChatInput> ChatFromProto(const v1::Chat& proto) {
   ChatInput chat{.messages = {}, .thinking = proto.thinking()};
@@ -225,10 +230,35 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
                if (!self->asked_)
                  self->Refuse(absl::InvalidArgumentError("the call has no message"));
              },
-         .on_done = [self](const absl::Status&) { self->OnDone(); }});
+         .on_done = [self](const absl::Status&) { self->OnDone(); }},
+        static_cast<size_t>(service_->options_.max_unread_bytes));
+    {
+      MutexLock lock(service_->mutex_);
+      service_->calls_.emplace(this, self);
+    }
     context_->AddInitialMetadata("x-request-id", client_id_.empty() ? id_.ToString() : client_id_);
     if (const absl::Status admitted = service_->Admit(*context_); !admitted.ok()) Refuse(admitted);
     return stream_->reactor();
+  }
+
+  // Ends what a client that does not read would hold: the generation once it has let too much wait
+  // or is gone, and the whole call once it has taken nothing for too long.
+  void Look() {
+    std::shared_ptr<Generation> generation;
+    {
+      MutexLock lock(mutex_);
+      if (done_) return;
+      if (stream_->stalled() >= service_->options_.write_timeout) {
+        static LogLimit limit(1, kBetweenWarnings);
+        if (const auto held_back = limit.Next()) {
+          spdlog::warn("a gRPC client has taken nothing for {} s, its call is cut off ({} more)",
+                       Seconds(service_->options_.write_timeout), *held_back);
+        }
+        context_->TryCancel();
+      }
+      if (stream_->ending()) generation = generation_;
+    }
+    if (generation != nullptr) Cancel(*generation);
   }
 
  private:
@@ -279,6 +309,10 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
   }
 
   void OnDone() {
+    {
+      MutexLock lock(service_->mutex_);
+      service_->calls_.erase(this);
+    }
     std::shared_ptr<Generation> generation;
     {
       MutexLock lock(mutex_);
@@ -304,9 +338,15 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
   std::shared_ptr<Generation> generation_ ABSL_GUARDED_BY(mutex_);
 };
 
-InferenceService::InferenceService(RouterMetrics* metrics, int threads, int max_waiting,
+InferenceService::InferenceService(RouterMetrics* metrics, const InferenceOptions& options,
                                    const ApiKeys* keys)
-    : metrics_(metrics), keys_(keys), waiting_(static_cast<size_t>(max_waiting)) {
+    : metrics_(metrics),
+      options_(options),
+      keys_(keys),
+      waiting_(static_cast<size_t>(options.max_waiting)),
+      ticker_(std::clamp<std::chrono::nanoseconds>(options.write_timeout / 4, kMinLookPeriod,
+                                                   kMaxLookPeriod),
+              [this] { LookAtCalls(); }) {
   // gRPC reads the message of a call that has one before it tells of the call: up to 4 MiB of
   // whoever shows no key. Of a call with many, which looks the same on the wire, it reads none.
   constexpr int kGenerate = 0, kListModels = 1;  // as the service lists them
@@ -321,7 +361,7 @@ InferenceService::InferenceService(RouterMetrics* metrics, int threads, int max_
       kListModels,
       new grpc::internal::CallbackBidiHandler<v1::ListModelsRequest, v1::ListModelsResponse>(
           [this](grpc::CallbackServerContext* context) { return ListModels(*context); }));
-  for (int i = 0; i < threads; ++i) {
+  for (int i = 0; i < options.threads; ++i) {
     threads_.emplace_back([this] {
       while (const std::optional<std::function<void()>> start = waiting_.Pop()) (*start)();
     });
@@ -331,6 +371,17 @@ InferenceService::InferenceService(RouterMetrics* metrics, int threads, int max_
 InferenceService::~InferenceService() {
   waiting_.Close();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void InferenceService::LookAtCalls() {
+  std::vector<std::shared_ptr<Call>> calls;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [key, weak] : calls_) {
+      if (std::shared_ptr<Call> call = weak.lock()) calls.push_back(std::move(call));
+    }
+  }
+  for (const std::shared_ptr<Call>& call : calls) call->Look();
 }
 
 absl::Status InferenceService::Admit(const grpc::CallbackServerContext& context) const {

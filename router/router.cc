@@ -138,7 +138,11 @@ struct Router::Impl {
         metrics("router"),
         router_metrics(metrics, config.policy),
         api(&router_metrics, prepared.keys.get()),
-        inference(&router_metrics, config.http_threads, config.max_concurrent_requests,
+        inference(&router_metrics,
+                  {.threads = config.http_threads,
+                   .max_waiting = config.max_concurrent_requests,
+                   .max_unread_bytes = config.max_unread_bytes,
+                   .write_timeout = config.write_timeout},
                   prepared.keys.get()) {}
 
   absl::Status Listen();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,16 +34,18 @@ template <typename Reactor, typename Response>
 class QueuedServerCall : public Reactor {
  public:
   // False, with the message dropped, once the call has ended or is to end. When `max_queued`
-  // messages wait because the client reads too slowly, the call ends with RESOURCE_EXHAUSTED:
-  // nothing is dropped silently and no caller ever waits for a client. (on_done may then be long in
-  // coming, until the client has read on or is gone: who writes gives up when Write says so.)
+  // messages, or more than `max_queued_bytes`, would wait because the client reads too slowly, the
+  // call ends with RESOURCE_EXHAUSTED: nothing is dropped silently and no caller ever waits for a
+  // client. (on_done may then be long in coming, until the client has read on or is gone: who
+  // writes gives up when Write says so, and who will not wait cancels the call.)
   bool Write(Response message) {
     MutexLock lock(mutex_);
     if (final_status_.has_value()) return false;
     if (!queue_.Push(std::move(message))) {
+      const size_t waiting = queue_.waiting();
       queue_.Discard();
-      final_status_ = absl::ResourceExhaustedError(absl::StrCat(
-          "the client reads too slowly: ", queue_.capacity(), " messages wait for it"));
+      final_status_ = absl::ResourceExhaustedError(
+          absl::StrCat("the client reads too slowly: ", waiting, " messages wait for it"));
     }
     Pump();
     return final_status_ == std::nullopt;
@@ -57,6 +60,19 @@ class QueuedServerCall : public Reactor {
     Pump();
   }
 
+  // No more messages are taken: the call has ended or is to end.
+  bool ending() const {
+    MutexLock lock(mutex_);
+    return final_status_.has_value();
+  }
+  // For how long the client has taken nothing although there is something for it; 0 if there is
+  // nothing.
+  std::chrono::nanoseconds stalled() const {
+    MutexLock lock(mutex_);
+    if (!stalled_since_) return std::chrono::nanoseconds::zero();
+    return std::chrono::steady_clock::now() - *stalled_since_;
+  }
+
   // To be returned from the service method, once.
   Reactor* reactor() { return this; }
 
@@ -65,15 +81,11 @@ class QueuedServerCall : public Reactor {
   // was sent, CANCELLED when the client cancelled or died or the deadline passed before that.
   using DoneCallback = std::function<void(absl::Status)>;
 
-  QueuedServerCall(size_t max_queued, DoneCallback on_done)
-      : queue_(max_queued), on_done_(std::move(on_done)) {}
+  QueuedServerCall(size_t max_queued, DoneCallback on_done, size_t max_queued_bytes = kAnyBytes)
+      : queue_(max_queued, max_queued_bytes), on_done_(std::move(on_done)) {}
 
   void OwnItself(std::shared_ptr<QueuedServerCall> self) { self_ = std::move(self); }
 
-  bool ending() const {
-    MutexLock lock(mutex_);
-    return final_status_.has_value();
-  }
   // Runs `start`, which starts an operation on the stream, unless the call is to end.
   template <typename StartOperation>
   void StartUnlessEnding(StartOperation start) {
@@ -88,9 +100,11 @@ class QueuedServerCall : public Reactor {
   // gRPC never runs a callback inside the call that starts an operation, hence under the lock.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (const Response* next = queue_.StartNext()) {
+      stalled_since_ = std::chrono::steady_clock::now();
       this->StartWrite(next);
     } else if (final_status_.has_value() && queue_.idle() && !finish_sent_) {
       finish_sent_ = true;
+      stalled_since_ = std::chrono::steady_clock::now();
       Reactor::Finish(ToGrpc(*final_status_));
     }
   }
@@ -98,6 +112,7 @@ class QueuedServerCall : public Reactor {
   void OnWriteDone(bool ok) final {
     MutexLock lock(mutex_);
     queue_.Written();
+    stalled_since_.reset();
     if (!ok) EndCancelled();
     Pump();
   }
@@ -128,6 +143,8 @@ class QueuedServerCall : public Reactor {
   WriteQueue<Response> queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> final_status_ ABSL_GUARDED_BY(mutex_);  // set: the call is to end
   bool finish_sent_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the write or the end that gRPC has not yet got rid of.
+  std::optional<std::chrono::steady_clock::time_point> stalled_since_ ABSL_GUARDED_BY(mutex_);
   DoneCallback on_done_;
   std::shared_ptr<QueuedServerCall> self_;
 };
@@ -163,8 +180,10 @@ class QueuedServerBidi final
   };
 
   // No callback runs before reactor() has been returned to gRPC.
-  static std::shared_ptr<QueuedServerBidi> Create(size_t max_queued, Callbacks callbacks) {
-    std::shared_ptr<QueuedServerBidi> call(new QueuedServerBidi(max_queued, std::move(callbacks)));
+  static std::shared_ptr<QueuedServerBidi> Create(size_t max_queued, Callbacks callbacks,
+                                                  size_t max_queued_bytes = kAnyBytes) {
+    std::shared_ptr<QueuedServerBidi> call(
+        new QueuedServerBidi(max_queued, std::move(callbacks), max_queued_bytes));
     call->OwnItself(call);
     call->StartRead(&call->request_);
     return call;
@@ -173,8 +192,8 @@ class QueuedServerBidi final
  private:
   using Base = QueuedServerCall<grpc::ServerBidiReactor<Request, Response>, Response>;
 
-  QueuedServerBidi(size_t max_queued, Callbacks callbacks)
-      : Base(max_queued, std::move(callbacks.on_done)),
+  QueuedServerBidi(size_t max_queued, Callbacks callbacks, size_t max_queued_bytes)
+      : Base(max_queued, std::move(callbacks.on_done), max_queued_bytes),
         on_message_(std::move(callbacks.on_message)),
         on_half_close_(std::move(callbacks.on_half_close)) {}
 

@@ -62,6 +62,20 @@ TEST(WriteQueueTest, OneMessageIsWrittenAtATimeAndDoesNotCountAsWaiting) {
   EXPECT_TRUE(queue.idle());
 }
 
+TEST(WriteQueueTest, BytesThatWaitAreLimitedButForOneMessage) {
+  const size_t bytes = Token(1).ByteSizeLong();
+  WriteQueue<Tokens> queue(10, 2 * bytes);
+  EXPECT_TRUE(queue.Push(ManyTokens()));
+  EXPECT_FALSE(queue.Push(Token(1)));
+  ASSERT_NE(queue.StartNext(), nullptr);
+  EXPECT_TRUE(queue.Push(Token(1)));
+  EXPECT_TRUE(queue.Push(Token(1)));
+  EXPECT_FALSE(queue.Push(Token(1)));
+  EXPECT_EQ(queue.waiting(), 2u);
+  queue.Discard();
+  EXPECT_TRUE(queue.Push(Token(1)));
+}
+
 // gRPC ends its callback threads with the last channel: such a thread must not be the one to do it.
 TEST(CallbackThreadsTest, TheLastChannelMayGoInsideACallback) {
   for (int round = 0; round < 20; ++round) {

@@ -7,6 +7,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "router/chat/markup.h"
 #include "router/dispatch/generation_request.h"
@@ -228,6 +229,80 @@ TEST_F(GrpcFrontTest, TheCallersDeadlineIsPassedOn) {
   EXPECT_THAT(rpc::FromGrpc(reader->Finish()),
               baton::testing::StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
+}
+
+// Takes nothing of its answer until it is told to.
+class Deaf final : public grpc::ClientReadReactor<v1::GenerateResponse> {
+ public:
+  explicit Deaf(v1::Inference::Stub& stub) {
+    request_.set_prompt("x");
+    stub.async()->Generate(&context_, &request_, this);
+    AddHold();
+    StartCall();
+  }
+  absl::Status ReadToTheEnd() {
+    StartRead(&response_);
+    RemoveHold();
+    return end_.get_future().get();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (ok) StartRead(&response_);
+  }
+  void OnDone(const grpc::Status& status) override { end_.set_value(rpc::FromGrpc(status)); }
+
+  grpc::ClientContext context_;
+  v1::GenerateRequest request_;
+  v1::GenerateResponse response_;
+  std::promise<absl::Status> end_;
+};
+
+class DeafClientTest : public GrpcFrontTest {
+ protected:
+  // The only decode worker says more than a connection holds, and goes on.
+  DeafClientTest() {
+    decode_.pop_back();
+    decode_[0]->SetBehaviour([](const v1::DecodeGenerateRequest& request) {
+      v1::DecodeGenerateResponse message;
+      for (int i = 0; i < 1000; ++i) message.add_token_ids(request.prompt_tokens(0));
+      constexpr size_t kMessages = 200;  // of some kilobytes
+      return Plan{.messages = std::vector(kMessages, message), .status = {}, .hang = true};
+    });
+  }
+  // One whose window for a stream stays at 64 KiB.
+  std::unique_ptr<Deaf> Ask() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    stub_ = v1::Inference::NewStub(
+        grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", router_->ports().grpc),
+                                  grpc::InsecureChannelCredentials(), arguments));
+    return std::make_unique<Deaf>(*stub_);
+  }
+
+ private:
+  std::unique_ptr<v1::Inference::Stub> stub_;
+};
+
+TEST_F(DeafClientTest, OneThatLetsTooMuchWaitHearsOfItAndNothingMoreIsGenerated) {
+  RouterConfig config = Config();
+  config.max_unread_bytes = 64 << 10;
+  Start(config);
+  ASSERT_TRUE(WaitForReady(3));
+  const std::unique_ptr<Deaf> client = Ask();
+  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
+  EXPECT_THAT(client->ReadToTheEnd(), baton::testing::StatusIs(absl::StatusCode::kResourceExhausted,
+                                                               HasSubstr("reads too slowly")));
+}
+
+TEST_F(DeafClientTest, OneThatTakesNothingForTooLongIsCutOff) {
+  RouterConfig config = Config();
+  config.write_timeout = milliseconds(100);
+  Start(config);
+  ASSERT_TRUE(WaitForReady(3));
+  const std::unique_ptr<Deaf> client = Ask();
+  EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
+  EXPECT_THAT(client->ReadToTheEnd(), baton::testing::StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST_F(GrpcFrontTest, WithKeysOnlyWhoHasOneMayAsk) {

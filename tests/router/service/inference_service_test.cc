@@ -60,7 +60,7 @@ TEST(InferenceServiceTest, SlowStartsHoldUpNoOtherCallAndQueueUpToALimit) {
   environment.metrics = &router_metrics;
   environment.clock = &clock;
   GenerationService service(&model, &environment, {});
-  InferenceService inference(&router_metrics, /*threads=*/1, /*max_waiting=*/1, /*keys=*/nullptr);
+  InferenceService inference(&router_metrics, {.threads = 1, .max_waiting = 1}, /*keys=*/nullptr);
   inference.Begin(&service);
   BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<rpc::GrpcServer> server,
                              rpc::GrpcServer::Start({.listen = "127.0.0.1:0",
