@@ -81,15 +81,55 @@ class DeploymentFiles(unittest.TestCase):
                 checked = check_config(role, pathlib.Path(file.name))
                 self.assertEqual(checked.returncode, 0, checked.stderr)
 
-    def test_ranks_are_given_flags_that_exist(self):
-        for role, name in (("decode", "systemd/baton-decode@.service"), ("decode", "k8s-ranks/decode.yaml"),
-                           ("prefill", "k8s-ranks/prefill.yaml")):
-            asked = subprocess.run([BINARIES / f"baton-{role}", "--help"], capture_output=True, text=True)
-            text = (DEPLOY / name).read_text()
-            flags = set(re.findall(r"(--[a-z][a-z-]+)=", text))
-            self.assertGreater(len(flags), 4)
-            for flag in flags - {"--config"}:
-                self.assertIn(flag, asked.stdout)
+    def accept(self, line: list[str], config: pathlib.Path):
+        """The binary takes its arguments, as a unit or a manifest has them, with this file as its configuration."""
+        for variable, value in (("%H", "host.example"), ("%i", "1"), ("$(POD_IP)", "10.0.0.1"), ("$(POD_NAME)", "pod-0"),
+                                ("$(RANK)", "1")):
+            line = [word.replace(variable, value) for word in line]
+        self.assertFalse([word for word in line if "$" in word or "%" in word])
+        program, given, *flags = line
+        self.assertEqual(given, f"--config=/etc/baton/{program.removeprefix('baton-')}.yaml")
+        flags = [flag for flag in flags if flag != "--device=cuda"]  # which builds for CPUs refuse
+        checked = subprocess.run([BINARIES / program, f"--config={config}", *flags, f"--model-dir={MODEL}",
+                                  "--check-config"], capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_units_start_what_accepts_their_flags(self):
+        units = sorted((DEPLOY / "systemd").glob("*.service"))
+        self.assertEqual(len(units), 4)
+        for unit in units:
+            with self.subTest(unit.name):
+                text = unit.read_text().replace("\\\n", " ")
+                [line] = re.findall(r"^ExecStart=/usr/bin/(.*)$", text, re.M)
+                role = line.split()[0].removeprefix("baton-")
+                self.accept(line.split(), DEPLOY / f"configs/{role}.yaml")
+
+    @unittest.skipUnless(yaml, "see tests/requirements.txt")
+    def test_manifests_start_what_accepts_their_flags(self):
+        for folder, kind in (("k8s", "Deployment"), ("k8s-ranks", "StatefulSet")):
+            for manifest in (DEPLOY / folder).glob("*.yaml"):
+                for document in yaml.safe_load_all(manifest.read_text()):
+                    if document["kind"] != kind:
+                        continue
+                    with self.subTest(manifest), tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                        file.write(embedded_config(DEPLOY / f"k8s/{manifest.name}", manifest.name))
+                        file.flush()
+                        [container] = document["spec"]["template"]["spec"]["containers"]
+                        self.accept(container["args"], pathlib.Path(file.name))
+
+    def test_every_flag_that_a_page_or_a_comment_names_exists(self):
+        commands = [[BINARIES / f"baton-{role}"] for role in ROLES]
+        commands += [[BINARIES / "baton", command] for command in ("up", "chat", "top", "bench", "needle", "probe")]
+        known = {flag for command in commands for flag in re.findall(
+            r"--[a-z][a-z0-9-]*", subprocess.run([*command, "--help"], capture_output=True, text=True).stdout)}
+        known |= {"--for", "--timeout", "--now", "--cacert",  # of kubectl, systemctl and curl, then of docker
+                  "--build-arg", "--health-cmd", "--read-only", "--stop-timeout", "--tmpfs"}
+        pages = [page for page in DEPLOY.rglob("*") if page.suffix in (".md", ".yaml", ".yml", ".service", ".target")]
+        for page in [*pages, DEPLOY / "docker/Dockerfile", DEPLOY / "docker/ready"]:
+            text = "\n".join(line for line in page.read_text().splitlines()
+                             if page.name != "Dockerfile" or line.startswith("#"))
+            unknown = {flag.rstrip("-") for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)} - known
+            self.assertEqual(unknown, set(), page)
 
     def test_an_unknown_key_is_refused_by_name(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

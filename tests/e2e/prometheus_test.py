@@ -113,6 +113,20 @@ class PrometheusScrapesACluster(unittest.TestCase):
                 for name in re.findall(r"\bbaton_\w+", expression):
                     self.assertIn(name, known)
 
+    def test_every_label_that_a_query_or_an_alert_asks_for_exists(self):
+        panels = json.loads(DASHBOARD.read_text())["panels"]
+        expressions = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+        expressions += re.findall(r"expr: (?:>\n)?((?:.|\n)*?)\n +(?:for|labels):",
+                                  (CONFIGURATION / "alerts.yml").read_text())
+        asked = {(name, label, value) for expression in expressions
+                 for name, matchers in re.findall(r"\b(baton_\w+)\{([^}]*)\}", expression)
+                 for label, values in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', matchers)
+                 for value in values.split("|")}
+        self.assertGreater(len(asked), 10)
+        for name, label, value in asked:
+            with self.subTest(name, label=label, value=value):
+                self.assertTrue(self.prometheus.query(f'{name}{{{label}="{value}"}}'))
+
     def test_alert_rules_are_loaded_and_none_fires_on_a_healthy_cluster(self):
         rules = [rule for group in self.prometheus.get("rules")["groups"]
                  for rule in group["rules"]]
