@@ -47,12 +47,16 @@ std::vector<OutputDelta> OutputParser::Push(std::string_view text) {
   return std::exchange(out_, {});
 }
 
-std::vector<OutputDelta> OutputParser::Finish() {
+std::vector<OutputDelta> OutputParser::Finish(EndedBy by) {
   is_finished_ = true;
   while (!pending_.empty() && Step()) {
   }
-  if (state_ == State::kValue) CloseParameter();
-  if (state_ == State::kInvoke) CloseCall();
+  if (by == EndedBy::kModel) {
+    if (state_ == State::kValue) CloseParameter();
+    if (state_ == State::kInvoke) CloseCall();
+  } else if (state_ == State::kValue && value_kind_ == ValueKind::kJson) {
+    Emit(Kind::kToolCallArguments, value_);
+  }
   if (!has_tool_calls()) {
     Emit(state_ == State::kReasoning ? Kind::kReasoning : Kind::kContent, newlines_);
   }

@@ -26,10 +26,10 @@ struct OutputDelta {
 };
 
 // Splits a model's text into reasoning, content and tool calls while it arrives. What comes out
-// does not depend on how the text is cut. Malformed markup is no error: every call that was
-// announced ends with arguments that are a JSON object, and text that fits nowhere becomes content;
-// no text is dropped but well-formed markup and the newlines around it. One object per answer, one
-// thread.
+// does not depend on how the text is cut into pieces. Malformed markup is no error: every call that
+// was announced ends with arguments that are a JSON object, unless the answer was ended inside it,
+// and text that fits nowhere becomes content; no text is dropped but well-formed markup and the
+// newlines around it. One object per answer, one thread.
 //
 // The text is well-formed UTF-8, as a Detokenizer yields it; it must hold the control tokens
 // "</think>" and "｜DSML｜" (Detokenizer's keep_ids), and no EOS.
@@ -44,13 +44,19 @@ class OutputParser {
 
   std::vector<OutputDelta> Push(std::string_view text);
 
-  // Ends the answer: what was held back, and the end of a tool call that was cut off.
-  std::vector<OutputDelta> Finish();
+  enum class EndedBy {
+    kModel,  // a call that it left open is closed
+    kLimit,  // a stop string or a number of tokens: a call that is not complete must not look so
+  };
+  // Ends the answer: what was held back.
+  std::vector<OutputDelta> Finish(EndedBy by);
 
   // The text so far does not end the reasoning.
   bool in_reasoning() const { return state_ == State::kReasoning; }
   // True once a tool call was announced.
   bool has_tool_calls() const { return next_tool_call_ > 0; }
+  // The last call is not complete.
+  bool in_tool_call() const { return state_ == State::kInvoke || state_ == State::kValue; }
 
  private:
   enum class State {

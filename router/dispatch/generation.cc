@@ -219,10 +219,12 @@ void Generation::OnAttemptFailed(const AttemptFailure& failure) {
 }
 
 void Generation::EndOk() {
-  text_->Finish(&pending_);
+  using EndedBy = OutputParser::EndedBy;
+  text_->Finish(end_.finish_reason == FinishReason::kLength ? EndedBy::kLimit : EndedBy::kModel,
+                &pending_);
   end_.matched_stop = text_->matched_stop();
   if (!end_.matched_stop.empty()) end_.finish_reason = FinishReason::kStop;
-  if (end_.finish_reason == FinishReason::kStop && text_->has_tool_calls()) {
+  if (end_.finish_reason == FinishReason::kStop && text_->has_whole_tool_calls()) {
     end_.finish_reason = FinishReason::kToolCalls;
   }
   environment_->registry->OnRequestSucceeded(decode_worker_);

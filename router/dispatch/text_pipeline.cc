@@ -95,14 +95,15 @@ bool TextPipeline::Push(int32_t id, std::optional<TokenLogprobs> logprobs, Gener
   return !output.match;
 }
 
-void TextPipeline::Finish(GenerationDelta* delta) {
+void TextPipeline::Finish(OutputParser::EndedBy by, GenerationDelta* delta) {
   if (matched_stop_.empty()) {
     const StopStringMatcher::Output output = stop_.Push(detokenizer_.Flush());
     AppendCertain(output.text, delta);
     if (output.match) matched_stop_ = stop_strings_[*output.match];
     AppendCertain(stop_.Flush(), delta);
   }
-  if (parser_) Append(parser_->Finish(), delta);
+  if (!matched_stop_.empty()) by = OutputParser::EndedBy::kLimit;
+  if (parser_) Append(parser_->Finish(by), delta);
 }
 
 }  // namespace baton::router

@@ -38,12 +38,16 @@ class TextPipeline {
   bool Push(int32_t id, GenerationDelta* delta) { return Push(id, std::nullopt, delta); }
   bool Push(int32_t id, std::optional<TokenLogprobs> logprobs, GenerationDelta* delta);
 
-  // Appends what was held back: the sequence has ended.
-  void Finish(GenerationDelta* delta);
+  // Appends what was held back: the sequence has ended, by itself or by its limit of tokens unless
+  // a stop string did it.
+  void Finish(OutputParser::EndedBy by, GenerationDelta* delta);
 
   // The stop string that ended the text; empty if none did.
   const std::string& matched_stop() const { return matched_stop_; }
-  bool has_tool_calls() const { return parser_ && parser_->has_tool_calls(); }
+  // There are calls, and the last one, too, is whole.
+  bool has_whole_tool_calls() const {
+    return parser_ && parser_->has_tool_calls() && !parser_->in_tool_call();
+  }
 
  private:
   TextPipeline(const TextPipelineSpec& spec, StopStringMatcher stop);

@@ -20,7 +20,7 @@ ParsedOutput Parse(std::string_view text, size_t piece, OutputParser::Options op
   for (; !text.empty(); text.remove_prefix(std::min(piece, text.size()))) {
     for (const OutputDelta& delta : parser.Push(text.substr(0, piece))) output.Add(delta);
   }
-  for (const OutputDelta& delta : parser.Finish()) output.Add(delta);
+  for (const OutputDelta& delta : parser.Finish(OutputParser::EndedBy::kModel)) output.Add(delta);
   BATON_CHECK(parser.has_tool_calls() == !output.tool_calls.empty());
   return output;
 }

@@ -14,6 +14,7 @@ namespace baton::router {
 namespace {
 
 using Kind = OutputDelta::Kind;
+using EndedBy = OutputParser::EndedBy;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -30,7 +31,7 @@ ParsedOutput ParseInPieces(const std::vector<std::string>& pieces, OutputParser:
   for (const std::string& piece : pieces) {
     for (const OutputDelta& delta : parser.Push(piece)) output.Add(delta);
   }
-  for (const OutputDelta& delta : parser.Finish()) output.Add(delta);
+  for (const OutputDelta& delta : parser.Finish(EndedBy::kModel)) output.Add(delta);
   return output;
 }
 
@@ -54,7 +55,7 @@ ParsedOutput Parse(const std::string& short_text, OutputParser::Options options)
 TEST(OutputParserTest, EmptyAnswerHasNoDeltas) {
   OutputParser parser(kThinking);
   EXPECT_THAT(parser.Push(""), IsEmpty());
-  EXPECT_THAT(parser.Finish(), IsEmpty());
+  EXPECT_THAT(parser.Finish(EndedBy::kModel), IsEmpty());
 }
 
 TEST(OutputParserTest, ReasoningEndsAtItsTag) {
@@ -125,7 +126,7 @@ TEST(OutputParserTest, ToolCallsEndReasoningThatWasNotClosed) {
   EXPECT_EQ(output.tool_calls[0].arguments, "{}");
 }
 
-TEST(OutputParserTest, AnswerCutOffInACallStillHasJsonArguments) {
+TEST(OutputParserTest, AModelThatEndsInACallStillHasJsonArguments) {
   const std::string full = Text(
       "\n\n<@tool_calls>\n<@invoke name=\"f\">\n<@parameter name=\"a\" string=\"true\">x\"y"
       "</@parameter>\n<@parameter name=\"b\" string=\"false\">{\"c\": 1}</@parameter>\n</@invoke>\n"
@@ -138,6 +139,24 @@ TEST(OutputParserTest, AnswerCutOffInACallStillHasJsonArguments) {
           << size << ": " << call.arguments;
     }
   }
+}
+
+TEST(OutputParserTest, ACallThatIsCutStaysCut) {
+  const auto arguments = [](const std::string& parameters, bool in_call) {
+    OutputParser parser(kChat);
+    ParsedOutput output;
+    const std::string text = "<@tool_calls><@invoke name=\"f\">" + parameters;
+    for (const OutputDelta& delta : parser.Push(Text(text))) output.Add(delta);
+    for (const OutputDelta& delta : parser.Finish(EndedBy::kLimit)) output.Add(delta);
+    EXPECT_EQ(parser.in_tool_call(), in_call) << parameters;
+    return output.tool_calls.at(0).arguments;
+  };
+  EXPECT_EQ(arguments("", true), "");
+  EXPECT_EQ(arguments("<@parameter name=\"a\" string=\"true\">le", true), R"({"a": "le)");
+  EXPECT_EQ(arguments("<@parameter name=\"a\" string=\"false\">[1, 2", true), R"({"a": [1, 2)");
+  EXPECT_EQ(arguments("<@parameter name=\"a\" string=\"false\">7</@parameter>", true),
+            R"({"a": 7)");
+  EXPECT_EQ(arguments("<@parameter name=\"a\">7</@parameter></@invoke>\n", false), R"({"a": 7})");
 }
 
 TEST(OutputParserTest, ValuesThatAreNoJsonBecomeStrings) {

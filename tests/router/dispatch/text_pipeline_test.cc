@@ -10,6 +10,7 @@ namespace baton::router {
 namespace {
 
 using baton::testing::StatusIs;
+using EndedBy = OutputParser::EndedBy;
 
 class TextPipelineTest : public ::testing::Test {
  protected:
@@ -59,7 +60,7 @@ TEST_F(TextPipelineTest, TextComesOutAsItWentIn) {
   auto pipeline = Make({});
   GenerationDelta out;
   PushAll(*pipeline, Ids("The grass is green. 你好"), &out);
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.text, "The grass is green. 你好");
   EXPECT_EQ(pipeline->matched_stop(), "");
 }
@@ -69,7 +70,7 @@ TEST_F(TextPipelineTest, AStopStringEndsTheTextBeforeIt) {
   GenerationDelta out;
   const std::vector<int32_t> ids = Ids("The grass is green. The sky");
   EXPECT_LT(PushAll(*pipeline, ids, &out), ids.size());
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.text, "The grass is");
   EXPECT_EQ(pipeline->matched_stop(), " green");
 }
@@ -79,7 +80,7 @@ TEST_F(TextPipelineTest, TheBeginningOfAStopStringIsHeldBackUntilTheEnd) {
   GenerationDelta out;
   PushAll(*pipeline, Ids("grass is green. The s"), &out);
   EXPECT_EQ(out.text, "grass is ");
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.text, "grass is green. The s");
 }
 
@@ -89,7 +90,7 @@ TEST_F(TextPipelineTest, ControlTokensAreNotText) {
   PushAll(*pipeline, {Model().markup.bos, Model().markup.user}, &out);
   PushAll(*pipeline, Ids("hi"), &out);
   PushAll(*pipeline, {Model().markup.eos}, &out);
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.text, "hi");
 }
 
@@ -97,10 +98,10 @@ TEST_F(TextPipelineTest, ReasoningIsToldFromTheAnswer) {
   auto pipeline = Make({}, OutputParser::Options{.starts_in_reasoning = true});
   GenerationDelta out;
   PushAll(*pipeline, Ids("think hard</think>the answer"), &out);
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.reasoning, "think hard");
   EXPECT_EQ(out.text, "the answer");
-  EXPECT_FALSE(pipeline->has_tool_calls());
+  EXPECT_FALSE(pipeline->has_whole_tool_calls());
 }
 
 TEST_F(TextPipelineTest, ToolCallsComeAsPieces) {
@@ -111,9 +112,9 @@ TEST_F(TextPipelineTest, ToolCallsComeAsPieces) {
               "<｜DSML｜parameter name=\"a\" string=\"true\">v</｜DSML｜parameter>\n"
               "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"),
           &out);
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.text, "Wait.");
-  ASSERT_TRUE(pipeline->has_tool_calls());
+  ASSERT_TRUE(pipeline->has_whole_tool_calls());
   std::string arguments;
   for (const ToolCallDelta& call : out.tool_calls) {
     EXPECT_EQ(call.index, 0);
@@ -122,6 +123,22 @@ TEST_F(TextPipelineTest, ToolCallsComeAsPieces) {
   EXPECT_EQ(out.tool_calls.front().name, "get_x");
   EXPECT_NE(out.tool_calls.front().id, "");
   EXPECT_EQ(nlohmann::json::parse(arguments), nlohmann::json({{"a", "v"}}));
+}
+
+TEST_F(TextPipelineTest, AStopStringInAToolCallLeavesItCut) {
+  auto pipeline = Make({"SECRET"}, OutputParser::Options{.finds_tool_calls = true});
+  GenerationDelta out;
+  PushAll(*pipeline,
+          Ids("<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_x\">\n"
+              "<｜DSML｜parameter name=\"a\" string=\"true\">the SECRET word</｜DSML｜parameter>\n"
+              "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"),
+          &out);
+  pipeline->Finish(EndedBy::kModel, &out);
+  EXPECT_EQ(pipeline->matched_stop(), "SECRET");
+  EXPECT_FALSE(pipeline->has_whole_tool_calls());
+  std::string arguments;
+  for (const ToolCallDelta& call : out.tool_calls) arguments += call.arguments;
+  EXPECT_EQ(arguments, R"({"a": "the )");
 }
 
 TEST_F(TextPipelineTest, LogprobsComeWithTheTextOfTheirTokens) {
@@ -135,7 +152,7 @@ TEST_F(TextPipelineTest, LogprobsComeWithTheTextOfTheirTokens) {
     EXPECT_LT(Model().tokenizer.Decode(std::span(ids).first(i + 1)).rfind("\uFFFD"),
               std::string::npos);
   }
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(TokensOf(out), ids);
   // Offsets count characters, and all tokens of one character begin with it.
   std::u32string text;
@@ -160,7 +177,7 @@ TEST_F(TextPipelineTest, AStopStringCutsLogprobsWithTheText) {
     auto pipeline = Make({stop});
     GenerationDelta out;
     PushScored(*pipeline, ids, &out);
-    pipeline->Finish(&out);
+    pipeline->Finish(EndedBy::kModel, &out);
     // Those that begin in what is left of the text.
     size_t begin = 0;
     std::vector<int32_t> expected;
@@ -179,7 +196,7 @@ TEST_F(TextPipelineTest, TokensThatAreNoTextHaveNoLogprobs) {
   PushScored(*pipeline, {Model().markup.bos}, &out);
   PushScored(*pipeline, ids, &out);
   PushScored(*pipeline, {Model().markup.eos}, &out);
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(TokensOf(out), ids);
 }
 
@@ -191,7 +208,7 @@ TEST_F(TextPipelineTest, AnIncompleteCharacterAtTheEndKeepsItsTokens) {
   ids.pop_back();
   PushScored(*pipeline, ids, &out);
   EXPECT_LT(out.answer_tokens.size(), ids.size());
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.text, "a\uFFFD");
   EXPECT_EQ(TokensOf(out), ids);
 }
@@ -204,7 +221,7 @@ TEST_F(TextPipelineTest, LogprobsSayWhichTokensAreReasoning) {
   const std::vector<int32_t> answer = Ids("the answer");
   PushScored(*pipeline, thought, &out);
   PushScored(*pipeline, answer, &out);
-  pipeline->Finish(&out);
+  pipeline->Finish(EndedBy::kModel, &out);
   EXPECT_EQ(out.reasoning, "think hard");
   EXPECT_EQ(out.text, "the answer");
   ASSERT_EQ(out.answer_tokens.size(), thought.size() + answer.size());

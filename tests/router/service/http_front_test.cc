@@ -83,6 +83,26 @@ TEST_F(HttpFrontTest, AnAnswerThatEndsAtAStopStringSaysHowItWasServed) {
   }
 }
 
+TEST_F(HttpFrontTest, AToolCallThatAStopStringCutsIsNotPassedOffAsWhole) {
+  AnswerAlways(
+      "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"look_up\">\n"
+      "<｜DSML｜parameter name=\"word\" string=\"true\">the grass</｜DSML｜parameter>\n"
+      "</｜DSML｜invoke>\n</｜DSML｜tool_calls>");
+  StartReady();
+  Json request = Chat("What?");
+  request["tools"] = {{{"type", "function"}, {"function", {{"name", "look_up"}}}}};
+  const auto choice = [&] { return Json::parse(Post(kChatPath, request).body).at("choices")[0]; };
+  const Json whole = choice();
+  EXPECT_EQ(whole.at("finish_reason"), "tool_calls");
+  EXPECT_EQ(whole.at("message").at("tool_calls")[0].at("function").at("arguments"),
+            R"({"word": "the grass"})");
+  request["stop"] = " grass";
+  const Json cut = choice();
+  EXPECT_EQ(cut.at("finish_reason"), "stop");
+  EXPECT_EQ(cut.at("message").at("tool_calls")[0].at("function").at("arguments"),
+            R"({"word": "the)");
+}
+
 TEST_F(HttpFrontTest, CompletesTextAndTokenIds) {
   StartReady();
   const HttpClient::Response text =
