@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/log_limit.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
-#include "common/status_macros.h"
 #include "router/dispatch/client_request_id.h"
 #include "router/field_at_fault.h"
+#include "router/inference_request.h"
 
 namespace baton::router {
 namespace {
@@ -24,109 +23,6 @@ constexpr size_t kMaxQueuedDeltas = 1 << 16;
 // Between two looks at clients that may take nothing.
 constexpr std::chrono::milliseconds kMinLookPeriod{10}, kMaxLookPeriod{500};
 constexpr std::chrono::seconds kBetweenWarnings{10};
-
-absl::StatusOr<ChatInput> ChatFromProto(const v1::Chat& proto) {
-  ChatInput chat{.messages = {}, .thinking = proto.thinking()};
-  for (int i = 0; i < proto.messages_size(); ++i) {
-    const v1::ChatMessage& from = proto.messages(i);
-    const std::optional<Role> role = ParseRole(from.role());
-    if (!role || *role == Role::kTool) {
-      return absl::InvalidArgumentError(absl::StrCat("chat.messages[", i, "].role is '",
-                                                     from.role(),
-                                                     "', expected system, user or assistant"));
-    }
-    Message message = TextMessage(*role, from.content());
-    message.reasoning_content = from.reasoning_content();
-    chat.messages.push_back(std::move(message));
-  }
-  if (chat.messages.empty()) return absl::InvalidArgumentError("chat.messages is empty");
-  return chat;
-}
-
-absl::Status CheckRange(const char* field, double value, double low, double high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("sampling.", field, " is ", value, ", expected ", low, " to ", high));
-}
-
-absl::Status CheckCount(const char* field, int count, size_t most) {
-  if (static_cast<size_t>(count) <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " has ", count, " entries, at most ", most, " are allowed"));
-}
-
-absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& proto) {
-  RequestedSampling sampling;
-  if (proto.has_temperature()) sampling.temperature = proto.temperature();
-  if (proto.has_top_p()) sampling.top_p = proto.top_p();
-  if (proto.has_top_k()) sampling.top_k = std::max(0, proto.top_k());
-  if (proto.has_min_p()) sampling.min_p = proto.min_p();
-  sampling.presence_penalty = proto.presence_penalty();
-  sampling.frequency_penalty = proto.frequency_penalty();
-  if (proto.has_repetition_penalty()) sampling.repetition_penalty = proto.repetition_penalty();
-  sampling.logit_bias = rpc::LogitBiasFromProto(proto);
-  if (proto.has_seed()) sampling.seed = proto.seed();
-  if (proto.has_max_tokens()) sampling.max_tokens = proto.max_tokens();
-  sampling.min_tokens = proto.min_tokens();
-  sampling.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
-  sampling.ignore_eos = proto.ignore_eos();
-  if (proto.has_top_logprobs()) {
-    BATON_RETURN_IF_ERROR(CheckRange("top_logprobs", proto.top_logprobs(), 0, kMaxTopLogprobs));
-    sampling.top_logprobs = static_cast<int32_t>(proto.top_logprobs());
-  }
-  BATON_RETURN_IF_ERROR(
-      CheckRange("temperature", sampling.temperature.value_or(1), 0, kMaxTemperature));
-  BATON_RETURN_IF_ERROR(CheckRange("top_p", sampling.top_p.value_or(1), kMinTopP, 1));
-  BATON_RETURN_IF_ERROR(CheckRange("top_k", proto.top_k(), kMinTopK, kMaxTokens));
-  BATON_RETURN_IF_ERROR(CheckRange("min_p", sampling.min_p.value_or(0), 0, 1));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("presence_penalty", proto.presence_penalty(), -kMaxPenalty, kMaxPenalty));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("frequency_penalty", proto.frequency_penalty(), -kMaxPenalty, kMaxPenalty));
-  BATON_RETURN_IF_ERROR(CheckRange("repetition_penalty", sampling.repetition_penalty.value_or(1),
-                                   kMinRepetitionPenalty, kMaxRepetitionPenalty));
-  BATON_RETURN_IF_ERROR(
-      CheckCount("sampling.logit_bias", proto.logit_bias_size(), kMaxLogitBiases));
-  for (const LogitBias& entry : sampling.logit_bias) {
-    BATON_RETURN_IF_ERROR(CheckRange(absl::StrCat("logit_bias[", entry.token, "]").c_str(),
-                                     entry.bias, -kMaxLogitBias, kMaxLogitBias));
-  }
-  BATON_RETURN_IF_ERROR(CheckRange("max_tokens", sampling.max_tokens.value_or(1), 1, kMaxTokens));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("min_tokens", sampling.min_tokens, 0, sampling.max_tokens.value_or(kMaxTokens)));
-  BATON_RETURN_IF_ERROR(
-      CheckCount("sampling.stop_token_ids", proto.stop_token_ids_size(), kMaxStopTokenIds));
-  return sampling;
-}
-
-absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
-  GenerationRequest request;
-  request.endpoint = Endpoint::kGrpcGenerate;
-  request.model = proto.model();
-  request.stream = true;
-  switch (proto.input_case()) {
-    case v1::GenerateRequest::kPrompt:
-      request.input = proto.prompt();
-      break;
-    case v1::GenerateRequest::kTokenIds:
-      request.input =
-          std::vector<int32_t>(proto.token_ids().ids().begin(), proto.token_ids().ids().end());
-      break;
-    case v1::GenerateRequest::kChat: {
-      BATON_ASSIGN_OR_RETURN(request.input, ChatFromProto(proto.chat()));
-      break;
-    }
-    default:
-      return absl::InvalidArgumentError("input is missing: prompt, chat or token_ids");
-  }
-  BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(proto.sampling()));
-  BATON_RETURN_IF_ERROR(CheckCount("stop", proto.stop_size(), kMaxStopStrings));
-  for (const std::string& stop : proto.stop()) {
-    if (stop.empty()) return absl::InvalidArgumentError("stop holds an empty string");
-    request.stop.push_back(stop);
-  }
-  return request;
-}
 
 v1::Usage ToProto(const Usage& usage) {
   v1::Usage proto;
@@ -269,7 +165,7 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
 
   void OnMessage(const v1::GenerateRequest& message) {
     if (std::exchange(asked_, true)) return;
-    absl::StatusOr<GenerationRequest> request = FromProto(message);
+    absl::StatusOr<GenerationRequest> request = RequestFromProto(message);
     if (!request.ok()) {
       Refuse(request.status());
       return;

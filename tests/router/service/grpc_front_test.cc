@@ -7,6 +7,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "router/chat/markup.h"
@@ -145,6 +146,25 @@ TEST_F(GrpcFrontTest, ErrorsAreStatusesThatNameTheField) {
   EXPECT_THAT(Generate(request).status,
               baton::testing::StatusIs(absl::StatusCode::kInvalidArgument,
                                        HasSubstr("chat.messages[0].role")));
+}
+
+// As a later release may have, which this router would otherwise answer as if it were not there.
+TEST_F(GrpcFrontTest, AFieldThatTheRouterDoesNotKnowIsRefused) {
+  StartReady();
+  const auto expect_refused = [&](auto part) {
+    v1::GenerateRequest request;
+    request.mutable_chat()->add_messages()->set_role("user");
+    google::protobuf::Message& message = part(request);
+    message.GetReflection()->MutableUnknownFields(&message)->AddVarint(77, 1);
+    EXPECT_THAT(Generate(request).status,
+                baton::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("number 77 that this router does not know")));
+  };
+  using Message = google::protobuf::Message;
+  expect_refused([](auto& request) -> Message& { return request; });
+  expect_refused([](auto& request) -> Message& { return *request.mutable_sampling(); });
+  expect_refused(
+      [](auto& request) -> Message& { return *request.mutable_chat()->mutable_messages(0); });
 }
 
 TEST_F(GrpcFrontTest, LimitsAreThoseOfTheHttpFront) {
