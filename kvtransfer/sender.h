@@ -51,6 +51,8 @@ struct SenderStats {
   uint64_t attempts_failed = 0;
   uint64_t attempts_open = 0;     // as of now
   uint64_t frames_in_flight = 0;  // as of now
+
+  SenderStats& operator+=(const SenderStats& other);  // of another sender
 };
 
 class Sender {

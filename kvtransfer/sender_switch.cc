@@ -31,20 +31,7 @@ void SenderSwitch::Cancel(const AttemptId& attempt, absl::Status why) {
 
 SenderStats SenderSwitch::stats() const {
   SenderStats sum;
-  for (const auto& [name, way] : ways_) {
-    const SenderStats stats = way.sender->stats();
-    sum.frames_posted += stats.frames_posted;
-    sum.frames_resent += stats.frames_resent;
-    for (int i = 0; i < kFrameVerdictCount; ++i) {
-      sum.frames_by_verdict[i] += stats.frames_by_verdict[i];
-    }
-    sum.posts_failed += stats.posts_failed;
-    sum.payload_bytes += stats.payload_bytes;
-    sum.attempts_ok += stats.attempts_ok;
-    sum.attempts_failed += stats.attempts_failed;
-    sum.attempts_open += stats.attempts_open;
-    sum.frames_in_flight += stats.frames_in_flight;
-  }
+  for (const auto& [name, way] : ways_) sum += way.sender->stats();
   return sum;
 }
 

@@ -38,17 +38,6 @@ FaultRates Rates() {
           .max_duration = std::chrono::seconds(1)};
 }
 
-void AddTo(SenderStats& sum, const SenderStats& stats) {
-  sum.frames_posted += stats.frames_posted;
-  sum.frames_resent += stats.frames_resent;
-  for (int i = 0; i < kFrameVerdictCount; ++i) {
-    sum.frames_by_verdict[i] += stats.frames_by_verdict[i];
-  }
-  sum.posts_failed += stats.posts_failed;
-  sum.attempts_ok += stats.attempts_ok;
-  sum.attempts_failed += stats.attempts_failed;
-}
-
 }  // namespace
 
 // Keeps some frames, to be delivered once more when nobody expects them.
@@ -319,7 +308,7 @@ void HandoffModel::DeliverLate() {
 void HandoffModel::RestartPrefill(Prefill& prefill) {
   if (prefill.sender != nullptr) {
     ++outcomes_.restarts;
-    AddTo(retired_, prefill.sender->stats());
+    retired_ += prefill.sender->stats();
   }
   prefill.sender.reset();  // ends what is open
   prefill.incarnation = ++last_incarnation_;
@@ -438,7 +427,7 @@ void HandoffModel::Finish() {
 
 SenderStats HandoffModel::sender_stats() const {
   SenderStats sum = retired_;
-  for (const Prefill& prefill : prefills_) AddTo(sum, prefill.sender->stats());
+  for (const Prefill& prefill : prefills_) sum += prefill.sender->stats();
   return sum;
 }
 
