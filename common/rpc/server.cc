@@ -9,6 +9,7 @@
 #include "common/rpc/callback_threads.h"
 #include "common/rpc/library_log.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/message_memory.h"
 #include "common/status_macros.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -59,6 +60,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOption
   BATON_RETURN_IF_ERROR(ParseHostPort(options.listen).status()) << "cannot serve gRPC";
   EnableHealthAndReflection();
   KeepCallbackThreads();
+  KeepMessageMemory();
   QuietLibraryLog();
   grpc::ServerBuilder builder;
   SetLimits(builder);

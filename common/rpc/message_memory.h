@@ -1,0 +1,11 @@
+#pragma once
+
+namespace baton::rpc {
+
+// Keeps what messages have been in for the next ones. By itself glibc gives the end of a heap back
+// to the system as soon as a few hundred KiB of it are free, and with each message of a stream asks
+// for it again, whose every page the kernel then clears first: that takes longer than all else that
+// is done to a frame. From now on each heap of the process keeps up to 32 MiB. Any number of times.
+void KeepMessageMemory();
+
+}  // namespace baton::rpc
