@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
-#include "common/status_macros.h"
 #include "engine/engine.h"
 #include "engine/model_identity.h"
 #include "kvtransfer/manifest.h"
@@ -21,23 +20,23 @@ bool IsName(const std::string& text) {
          });
 }
 
-}  // namespace
-
+// INVALID_ARGUMENT: others would be told an address that they cannot connect to.
 absl::Status CheckAdvertised(const WorkerConfig& config) {
-  const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
-  BATON_RETURN_IF_ERROR(listen.status()) << "listen";
   if (!config.advertise.empty()) {
     const absl::StatusOr<HostPort> advertised = ParseHostPort(config.advertise);
-    BATON_RETURN_IF_ERROR(advertised.status()) << "advertise";
-    if (!IsAnyAddress(advertised->host) && advertised->port != 0) return absl::OkStatus();
+    if (advertised.ok() && !IsAnyAddress(advertised->host) && advertised->port != 0) {
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("advertise is ", config.advertise, ", which nobody can connect to"));
   }
-  if (!IsAnyAddress(listen->host)) return absl::OkStatus();
+  if (!IsAnyAddress(HostPart(config.listen))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("listen is ", config.listen,
                    ", which other processes cannot connect to: set advertise to host:port"));
 }
+
+}  // namespace
 
 void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser) {
   parser.Group("Network");

@@ -28,9 +28,6 @@ struct WorkerConfig {
   engine::OptionsConfig engine{};
 };
 
-// INVALID_ARGUMENT: others would be told an address that they cannot connect to.
-absl::Status CheckAdvertised(const WorkerConfig& config);
-
 // `config` must outlive `parser`, which checks it.
 void BindWorkerConfig(WorkerConfig& config, ConfigParser& parser);
 

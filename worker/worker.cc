@@ -100,7 +100,6 @@ absl::Status Worker::Impl::Start() {
 
 // Binds both ports. Health is NOT_SERVING.
 absl::Status Worker::Impl::Listen(const Role::Services& services) {
-  BATON_RETURN_IF_ERROR(CheckAdvertised(config));
   if (!config.metrics_listen.empty()) {
     BATON_RETURN_IF_ERROR(registry.Serve(config.metrics_listen)) << "metrics-listen";
   }

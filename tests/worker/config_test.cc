@@ -103,6 +103,21 @@ TEST(WorkerConfigTest, ANameIsHarmlessWhereverItIsShown) {
   }
 }
 
+TEST(WorkerConfigTest, AnAddressThatOthersCannotReachIsNotAdvertised) {
+  EXPECT_THAT(Parse({"--listen=localhost"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("host:port")));
+  for (const char* any : {"--listen=0.0.0.0:0", "--listen=[::]:7000"}) {
+    EXPECT_THAT(Parse({any}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("set advertise")));
+    EXPECT_THAT(Parse({any, "--advertise=worker.example:7002"}), IsOk());
+  }
+  for (const char* unreachable :
+       {"--advertise=0.0.0.0:7002", "--advertise=[::]:7002", "--advertise=worker.example:0"}) {
+    EXPECT_THAT(Parse({unreachable}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nobody can connect to")));
+  }
+}
+
 TEST(WorkerConfigTest, AnAddressOfItsOwnIsGivenOnce) {
   EXPECT_THAT(Parse({"--listen=127.0.0.1:7", "--metrics-listen=127.0.0.1:7"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
