@@ -13,10 +13,10 @@ namespace baton::router {
 // one process. Thread-safe.
 class Router {
  public:
-  // Binds the ports, loads the model, waits for the first answer of every worker, for at most a
-  // second as they need not be up, then serves: until then /health and requests are 503, health is
-  // NOT_SERVING and calls are UNAVAILABLE. Errors name the file, flag or address at fault; those
-  // that need no model come before it is loaded.
+  // Binds the ports, loads the model, looks up the names of workers and waits for the first answer
+  // of each, both for at most a second as they need not be up, then serves: until then /health and
+  // requests are 503, health is NOT_SERVING and calls are UNAVAILABLE. Errors name the file, flag
+  // or address at fault; those that need no model come before it is loaded.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config);
   // Adds what Start would refuse once it looks at files: certificates, keys and the model.
   static void Inspect(const RouterConfig& config, ErrorList& errors);

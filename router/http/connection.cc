@@ -164,82 +164,98 @@ asio::awaitable<void> Connection::RunRefused() {
   Close();
 }
 
-asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
-  const HttpServerOptions& options = *context_->options;
-  error_code error;
-  if (buffer_.size() == 0) {  // nothing pipelined: wait for the first bytes
-    buffer_.shrink_to_fit();
-    Arm(options.idle_timeout);
-    const size_t bytes =
-        co_await stream_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
-    buffer_.commit(bytes);
-    if (error) co_return std::nullopt;
+// A request while it is read.
+struct Connection::Incoming {
+  explicit Incoming(ConnectionContext& context) : share(&context.bodies) {
+    parser.header_limit(static_cast<uint32_t>(context.options->max_header_bytes));
+    parser.body_limit(static_cast<uint64_t>(context.options->max_body_bytes));
   }
-  idle_ = false;
 
   http::request_parser<http::string_body> parser;
-  parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
-  parser.body_limit(static_cast<uint64_t>(options.max_body_bytes));
-  Arm(options.header_timeout - std::exchange(handshake_time_, {}));
-  co_await http::async_read_header(stream_, buffer_, parser, Into(error));
-  const bool in_body = !error;
-  // Of a head that is refused there may be a part.
-  head_only_ = parser.get().method() == http::verb::head;
-  Received received{.request = RequestOf(parser.get())};
-  const auto refuse = [&](int status, const std::string& message) {
-    return context_->handler->Refuse(received.request, status, message);
-  };
-  if (!error) {
-    std::optional<HttpResponse> refused;
-    if (const std::optional<Refusal> refusal = RefuseHead(parser.get())) {
-      refused = refuse(refusal->status, refusal->message);
-    } else {
-      refused = context_->handler->RefuseHead(received.request);
-    }
-    if (refused) {
-      Disarm();
-      co_await RefuseAndDrain(*std::move(refused));
-      co_return std::nullopt;
-    }
-  }
-  BodyBudget::Share share(&context_->bodies);
-  bool room = true;
-  if (!error && !parser.is_done()) {
-    if (beast::iequals(parser.get()[http::field::expect], "100-continue") &&
-        !co_await WriteRaw("HTTP/1.1 100 Continue\r\n\r\n")) {
-      co_return std::nullopt;
-    }
-    Arm(options.body_timeout);
-    parser.eager(true);
-    while (!error && room && !parser.is_done()) {
-      co_await http::async_read_some(stream_, buffer_, parser, Into(error));
-      room = share.Grow(static_cast<int64_t>(parser.get().body().size()));
-    }
-  }
-  Disarm();
-  if (!room) {
-    parser.get().body() = std::string();
-    share = BodyBudget::Share();
-    co_await RefuseAndDrain(refuse(503, "too many requests are being received"));
-    co_return std::nullopt;
-  }
-  if (error) {
-    const Refusal refusal =
-        timed_out_ ? Refusal{408, absl::StrCat("the request ", in_body ? "body" : "headers",
-                                               " did not arrive in time")}
-                   : RefusalOf(error, options);
-    if (refusal.status != 0) {
-      co_await RefuseAndDrain(refuse(refusal.status, refusal.message));
-    }
-    co_return std::nullopt;
-  }
+  HttpRequest request;  // its head, or a part of it
+  BodyBudget::Share share;
+  const char* part = "headers";  // that is read
+  error_code error;
+  std::optional<HttpResponse> refused;
+};
 
-  http::request<http::string_body> message = parser.release();
+asio::awaitable<std::optional<Connection::Received>> Connection::Read() {
+  if (buffer_.size() == 0 && !co_await WaitForBytes()) co_return std::nullopt;
+  idle_ = false;
+  Incoming incoming(*context_);
+  co_await ReadHead(incoming);
+  const bool goes_on = !incoming.error && !incoming.refused && !incoming.parser.is_done();
+  if (goes_on && !co_await ReadBody(incoming)) co_return std::nullopt;
+  Disarm();
+  if (incoming.error) incoming.refused = RefuseBroken(incoming);
+  const bool whole = !incoming.error && !incoming.refused;
+  if (incoming.refused) co_await RefuseAndDrain(*std::move(incoming.refused));
+  if (!whole) co_return std::nullopt;
+
+  http::request<http::string_body> message = incoming.parser.release();
+  Received received{.request = std::move(incoming.request)};
   received.keep_alive = message.keep_alive();
   received.chunked_allowed = message.version() >= 11;
   received.request.body = std::move(message.body());
-  received.request.body_share = std::move(share);
+  received.request.body_share = std::move(incoming.share);
   co_return received;
+}
+
+// Nothing is pipelined.
+asio::awaitable<bool> Connection::WaitForBytes() {
+  error_code error;
+  buffer_.shrink_to_fit();
+  Arm(context_->options->idle_timeout);
+  const size_t bytes =
+      co_await stream_.async_read_some(buffer_.prepare(kWaitingReadBytes), Into(error));
+  buffer_.commit(bytes);
+  co_return !error;
+}
+
+asio::awaitable<void> Connection::ReadHead(Incoming& incoming) {
+  Arm(context_->options->header_timeout - std::exchange(handshake_time_, {}));
+  co_await http::async_read_header(stream_, buffer_, incoming.parser, Into(incoming.error));
+  const auto& head = incoming.parser.get();
+  head_only_ = head.method() == http::verb::head;
+  incoming.request = RequestOf(head);
+  if (incoming.error) co_return;
+  if (const std::optional<Refusal> refusal = RefuseHead(head)) {
+    incoming.refused =
+        context_->handler->Refuse(incoming.request, refusal->status, refusal->message);
+  } else {
+    incoming.refused = context_->handler->RefuseHead(incoming.request);
+  }
+}
+
+asio::awaitable<bool> Connection::ReadBody(Incoming& incoming) {
+  incoming.part = "body";
+  auto& parser = incoming.parser;
+  if (beast::iequals(parser.get()[http::field::expect], "100-continue") &&
+      !co_await WriteRaw("HTTP/1.1 100 Continue\r\n\r\n")) {
+    co_return false;
+  }
+  Arm(context_->options->body_timeout);
+  parser.eager(true);
+  while (!incoming.error && !parser.is_done()) {
+    co_await http::async_read_some(stream_, buffer_, parser, Into(incoming.error));
+    if (incoming.share.Grow(static_cast<int64_t>(parser.get().body().size()))) continue;
+    incoming.error = {};
+    parser.get().body() = std::string();
+    incoming.share = BodyBudget::Share();
+    incoming.refused =
+        context_->handler->Refuse(incoming.request, 503, "too many requests are being received");
+    break;
+  }
+  co_return true;
+}
+
+std::optional<HttpResponse> Connection::RefuseBroken(const Incoming& incoming) {
+  const Refusal refusal =
+      timed_out_
+          ? Refusal{408, absl::StrCat("the request ", incoming.part, " did not arrive in time")}
+          : RefusalOf(incoming.error, *context_->options);
+  if (refusal.status == 0) return std::nullopt;
+  return context_->handler->Refuse(incoming.request, refusal.status, refusal.message);
 }
 
 asio::awaitable<Connection::Next> Connection::Serve(Received received) {

@@ -59,9 +59,18 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     bool chunked_allowed = true;  // HTTP/1.0 knows no chunks: the end of a stream closes
   };
 
+  struct Incoming;
+
   // False: there is nobody to speak with.
   boost::asio::awaitable<bool> Handshake();
+  // Nullopt: the connection is to be closed, and who was refused has been told so.
   boost::asio::awaitable<std::optional<Received>> Read();
+  boost::asio::awaitable<bool> WaitForBytes();
+  boost::asio::awaitable<void> ReadHead(Incoming& incoming);
+  // False: there is nobody to speak with.
+  boost::asio::awaitable<bool> ReadBody(Incoming& incoming);
+  // The answer to a request that did not come to its end; nullopt: there is nobody to hear it.
+  std::optional<HttpResponse> RefuseBroken(const Incoming& incoming);
   boost::asio::awaitable<Next> Serve(Received received);
   boost::asio::awaitable<bool> WriteParts(Exchange::Parts& parts, bool chunked, bool keep_alive);
   boost::asio::awaitable<bool> WriteWhole(const HttpResponse& response, bool keep_alive);
