@@ -130,7 +130,9 @@ absl::Status WarmUp(const BenchOptions& options, ReplayOptions replay) {
   BATON_ASSIGN_OR_RETURN(std::vector<TraceRequest> requests,
                          Requests(options, 0, replay.prompts.seed));
   requests.resize(std::min<size_t>(requests.size(), options.warmup));
-  for (const RequestRecord& record : Replay(requests, replay, [](int64_t) {})) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<RequestRecord> records,
+                         Replay(requests, replay, [](int64_t) {}));
+  for (const RequestRecord& record : records) {
     BATON_RETURN_IF_ERROR(record.status) << "warming up";
   }
   return absl::OkStatus();
@@ -209,8 +211,8 @@ class Bench {
     replay_.concurrency = load.concurrency;
     replay_.prompts.seed = seed;
     ProgressBar progress(load.name, "requests", static_cast<int64_t>(requests.size()));
-    const std::vector<RequestRecord> records =
-        Replay(requests, replay_, [&](int64_t done) { progress.Update(done); });
+    BATON_ASSIGN_OR_RETURN(const std::vector<RequestRecord> records,
+                           Replay(requests, replay_, [&](int64_t done) { progress.Update(done); }));
     progress.Clear();
 
     BenchReport report = MakeReport(records, ObjectivesOf(options_));

@@ -6,12 +6,15 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::cli {
@@ -36,7 +39,7 @@ class Run {
   }
   HttpClient Client() const {
     return HttpClient(options_.url, {.silence_timeout = options_.silence_timeout,
-                                     .cancelled = Interrupts::Pending,
+                                     .cancelled = [this] { return Ends(); },
                                      .authorization = options_.authorization,
                                      .ca_file = options_.ca_file});
   }
@@ -58,6 +61,10 @@ class Run {
     if (answer.ok()) Fill(*answer, record);
     done_.fetch_add(1);
   }
+
+  // What is under way is cancelled, nothing new begins.
+  bool Ends() const { return Interrupts::Pending() || abandoned_; }
+  void Abandon() { abandoned_ = true; }
 
   int64_t done() const { return done_.load(); }
   const std::vector<TraceRequest>& requests() const { return requests_; }
@@ -95,21 +102,34 @@ class Run {
   const Clock::time_point begin_ = Clock::now();
   std::vector<RequestRecord> records_;
   std::atomic<int64_t> done_{0};
+  std::atomic<bool> abandoned_{false};
 };
+
+template <typename Serve>
+absl::Status AddThread(const Serve& serve, std::vector<std::thread>& threads) try {
+  threads.emplace_back(serve);
+  return absl::OkStatus();
+} catch (const std::system_error& error) {
+  return absl::UnavailableError(absl::StrCat("no thread for ", threads.size() + 1,
+                                             " requests at a time: ", error.code().message()));
+}
 
 // Open loop: as many threads as requests have ever been under way at a time.
 class OpenLoop {
  public:
   explicit OpenLoop(Run& run) : run_(run) {}
 
-  void Drive(const std::function<void(int64_t)>& on_done) {
-    for (size_t index = 0; index < run_.requests().size() && !Interrupts::Pending(); ++index) {
+  absl::Status Drive(const std::function<void(int64_t)>& on_done) {
+    absl::Status status;
+    for (size_t index = 0; index < run_.requests().size() && !run_.Ends(); ++index) {
       const Clock::time_point due = run_.At(run_.Due(index));
-      while (Clock::now() < due && !Interrupts::Pending()) {
+      while (Clock::now() < due && !run_.Ends()) {
         std::this_thread::sleep_until(std::min(due, Clock::now() + kLookUp));
         on_done(run_.done());
       }
-      if (!Interrupts::Pending()) Enqueue(index);
+      if (run_.Ends()) break;
+      status = Enqueue(index);
+      if (!status.ok()) run_.Abandon();
     }
     {
       MutexLock lock(mutex_);
@@ -117,24 +137,25 @@ class OpenLoop {
     }
     changed_.NotifyAll();
     const auto total = static_cast<int64_t>(enqueued_);
-    while (run_.done() < total && !Interrupts::Pending()) {
+    while (run_.done() < total && !run_.Ends()) {
       std::this_thread::sleep_for(kLookUp);
       on_done(run_.done());
     }
     for (std::thread& thread : threads_) thread.join();
+    return status;
   }
 
  private:
-  void Enqueue(size_t index) {
+  absl::Status Enqueue(size_t index) {
     ++enqueued_;
     MutexLock lock(mutex_);
     queue_.push_back(index);
     if (idle_ >= queue_.size() ||
         threads_.size() >= static_cast<size_t>(run_.options().max_in_flight)) {
       changed_.NotifyOne();
-    } else {
-      threads_.emplace_back([this] { Serve(); });
+      return absl::OkStatus();
     }
+    return AddThread([this] { Serve(); }, threads_);
   }
 
   void Serve() {
@@ -147,7 +168,7 @@ class OpenLoop {
     ++idle_;
     while (!closed_ && queue_.empty()) changed_.Wait(mutex_);
     --idle_;
-    if (queue_.empty() || Interrupts::Pending()) return std::nullopt;
+    if (queue_.empty() || run_.Ends()) return std::nullopt;
     const size_t index = queue_.front();
     queue_.pop_front();
     return index;
@@ -179,26 +200,30 @@ std::vector<std::vector<size_t>> Units(const std::vector<TraceRequest>& requests
   return units;
 }
 
-void DriveClosedLoop(Run& run, const std::function<void(int64_t)>& on_done) {
+absl::Status DriveClosedLoop(Run& run, const std::function<void(int64_t)>& on_done) {
   const std::vector<std::vector<size_t>> units = Units(run.requests());
-  std::atomic<size_t> next{0};
-  std::atomic<int> running{run.options().concurrency};
+  // More would find nothing to do.
+  const size_t clients = std::min<size_t>(run.options().concurrency, units.size());
+  std::atomic<size_t> next{0}, finished{0};
   const auto serve = [&] {
     HttpClient client = run.Client();
     for (size_t unit; (unit = next.fetch_add(1)) < units.size();) {
       for (const size_t index : units[unit]) {
-        if (!Interrupts::Pending()) run.Send(client, index, run.Now());
+        if (!run.Ends()) run.Send(client, index, run.Now());
       }
     }
-    running.fetch_sub(1);
+    finished.fetch_add(1);
   };
   std::vector<std::thread> threads;
-  for (int i = 0; i < run.options().concurrency; ++i) threads.emplace_back(serve);
-  while (running.load() > 0) {
+  absl::Status status;
+  while (threads.size() < clients && status.ok()) status = AddThread(serve, threads);
+  if (!status.ok()) run.Abandon();
+  while (finished.load() < threads.size()) {
     std::this_thread::sleep_for(kLookUp);
     on_done(run.done());
   }
   for (std::thread& thread : threads) thread.join();
+  return status;
 }
 
 }  // namespace
@@ -209,15 +234,12 @@ double RequestRecord::tpot() const {
                    : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::vector<RequestRecord> Replay(const std::vector<TraceRequest>& requests,
-                                  const ReplayOptions& options,
-                                  const std::function<void(int64_t done)>& on_done) {
+absl::StatusOr<std::vector<RequestRecord>> Replay(
+    const std::vector<TraceRequest>& requests, const ReplayOptions& options,
+    const std::function<void(int64_t done)>& on_done) {
   Run run(requests, options);
-  if (options.concurrency > 0) {
-    DriveClosedLoop(run, on_done);
-  } else {
-    OpenLoop(run).Drive(on_done);
-  }
+  BATON_RETURN_IF_ERROR(options.concurrency > 0 ? DriveClosedLoop(run, on_done)
+                                                : OpenLoop(run).Drive(on_done));
   return run.TakeRecords();
 }
 

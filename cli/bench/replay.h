@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cli/bench/trace.h"
 #include "cli/bench/workload.h"
 #include "cli/http_client.h"
@@ -49,8 +50,9 @@ struct RequestRecord {
 // a slow answer delays no later request: no coordinated omission), or as `concurrency` clients each
 // of which takes the next session, or single request, when it has finished one. `on_done` is called
 // with the number of requests that have ended. Ends early, keeping what there is, on Interrupts.
-std::vector<RequestRecord> Replay(const std::vector<TraceRequest>& requests,
-                                  const ReplayOptions& options,
-                                  const std::function<void(int64_t done)>& on_done);
+// UNAVAILABLE when the system has no thread for a request under way: fewer would be another load.
+absl::StatusOr<std::vector<RequestRecord>> Replay(const std::vector<TraceRequest>& requests,
+                                                  const ReplayOptions& options,
+                                                  const std::function<void(int64_t done)>& on_done);
 
 }  // namespace baton::cli

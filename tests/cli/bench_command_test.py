@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import tempfile
 import threading
@@ -159,6 +160,20 @@ class BenchCommand(unittest.TestCase):
         self.bench("--trace=/nonexistent", "--rate=1", code=2)
         self.bench("--input=some", code=2)
         self.bench("--trace=/nonexistent", code=1)
+
+    def test_a_load_that_the_system_has_no_threads_for_is_an_error_and_no_smaller_load(self):
+        def few_threads():  # their stacks fill what memory they may have
+            resource.setrlimit(resource.RLIMIT_STACK, (64 << 20, 64 << 20))
+            resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+        url = f"--url=http://127.0.0.1:{self.server.server_address[1]}"
+        self.server.delay_s = 0.3
+        self.server.handle_error = lambda *_: None  # who has gone reads no answer
+        for load in ("--concurrency=100", "--rate=100000"):
+            shown = subprocess.run([BATON, "bench", url, "--requests=100", load, "--output=1"], capture_output=True,
+                                   text=True, timeout=60, preexec_fn=few_threads)
+            self.assertEqual((shown.returncode, shown.stdout), (1, ""), shown.stderr)
+            self.assertRegex(shown.stderr, r"no thread for \d+ requests at a time: Resource temporarily unavailable")
 
 
 if __name__ == "__main__":
