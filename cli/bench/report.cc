@@ -124,11 +124,11 @@ std::string ReportText(const BenchReport& report, bool colour) {
                           report.good_requests_per_s, 100 * report.good_share);
   }
   for (const auto& [kind, count] : report.failures) {
-    absl::StrAppend(
-        &text,
-        Styled(absl::StrFormat("%d %s, such as: %s", count, kind, report.examples.at(kind)),
-               Style::kRed, colour),
-        "\n");
+    absl::StrAppend(&text,
+                    Styled(absl::StrFormat("%d %s, such as: %s", count, kind,
+                                           Harmless(report.examples.at(kind))),
+                           Style::kRed, colour),
+                    "\n");
   }
   Table table({"latency", "mean", "p50", "p90", "p95", "p99", "max", "samples"});
   const auto add = [&](const char* name, const Summary& summary) {

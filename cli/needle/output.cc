@@ -233,8 +233,8 @@ std::string TerminalReport(const std::vector<SubjectResult>& results, bool colou
     for (const CellResult& item : result.cells) {
       if (item.found) continue;
       absl::StrAppend(&text, Styled("missed", Style::kRed, colour), " by ", result.name, ": ",
-                      Where(item), "\n      expected ", item.expected, ", got \"", item.answer,
-                      "\"", Explained(item), "\n");
+                      Where(item), "\n      expected ", item.expected, ", got \"",
+                      Harmless(item.answer), "\"", Explained(item), "\n");
     }
   }
   return absl::StrCat(text, NothingLost(results));

@@ -159,7 +159,7 @@ class Reporter {
                                      process.HowItEnded(), "; ", what),
                         Style::kRed, colour_)
               << "\n"
-              << Styled(process.LogEnd(), Style::kDim, colour_) << std::endl;
+              << Styled(Harmless(process.LogEnd()), Style::kDim, colour_) << std::endl;
   }
 
   void Stopping() const {

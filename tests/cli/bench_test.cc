@@ -193,6 +193,10 @@ TEST(ReportTest, LatenciesThroughputAndGoodput) {
   EXPECT_DOUBLE_EQ(report.good_share, 1.0 / 3);
 
   EXPECT_THAT(ReportText(report, false), HasSubstr("1 overload, such as: too many"));
+  BenchReport hostile = report;
+  hostile.examples["overload"] = "too\033[2J many";
+  EXPECT_THAT(ReportText(hostile, false), HasSubstr("such as: too[2J many"))
+      << "a server gives the terminal no commands";
   const auto json = nlohmann::json::parse(ReportJson(report));
   EXPECT_DOUBLE_EQ(json["ttft_ms"]["max"], 500);
   const std::string csv = RecordsCsv("2/s", records);
