@@ -103,11 +103,13 @@ ProcessSpec Spec(const ClusterOptions& options, const std::string& role, const s
 }
 
 // host:port of this machine at which nobody listens, for as long as nobody takes it.
-std::string FreeAddress() {
+absl::StatusOr<std::string> FreeAddress() try {
   boost::asio::io_context context;
   const boost::asio::ip::tcp::endpoint any(boost::asio::ip::address_v4::loopback(), 0);
   const boost::asio::ip::tcp::acceptor probe(context, any);
   return absl::StrCat("127.0.0.1:", probe.local_endpoint().port());
+} catch (const boost::system::system_error& error) {
+  return absl::UnavailableError(absl::StrCat("no address for ranks to meet at: ", error.what()));
 }
 
 // An error if the router could not listen where its flags say: it would find out only after all
@@ -137,15 +139,17 @@ absl::Status CheckRouterCanListen(const std::vector<std::string>& flags) {
 }
 
 // Those of a role, behind `specs`: what follows from their places is filled in.
-void AddWorkers(const ClusterOptions& options, const std::string& role, int count,
-                const std::vector<std::string>& own_flags, std::vector<ProcessSpec>& specs) {
+absl::Status AddWorkers(const ClusterOptions& options, const std::string& role, int count,
+                        const std::vector<std::string>& own_flags,
+                        std::vector<ProcessSpec>& specs) {
   for (int worker = 0; worker < count; ++worker) {
     std::vector<std::string> flags = options.worker_flags;
     flags.insert(flags.end(), own_flags.begin(), own_flags.end());
     const int group = static_cast<int>(specs.size());
     if (options.ranks > 1) {
+      BATON_ASSIGN_OR_RETURN(const std::string meeting, FreeAddress());
       flags.push_back(absl::StrCat("--expert-parallel-size=", options.ranks));
-      flags.push_back(absl::StrCat(kMeeting, FreeAddress()));
+      flags.push_back(absl::StrCat(kMeeting, meeting));
     }
     for (int rank = 0; rank < options.ranks; ++rank) {
       std::string name = absl::StrCat(role, "-", worker);
@@ -163,6 +167,7 @@ void AddWorkers(const ClusterOptions& options, const std::string& role, int coun
       specs.push_back(std::move(spec));
     }
   }
+  return absl::OkStatus();
 }
 
 // Whether it could not listen: somebody was faster.
@@ -205,8 +210,10 @@ Cluster::~Cluster() = default;
 absl::Status Cluster::StartAll(const std::function<bool()>& cancelled) {
   BATON_RETURN_IF_ERROR(CheckRouterCanListen(options_.router_flags));
   std::vector<ProcessSpec> specs;
-  AddWorkers(options_, "prefill", options_.prefill, options_.prefill_flags, specs);
-  AddWorkers(options_, "decode", options_.decode, options_.decode_flags, specs);
+  BATON_RETURN_IF_ERROR(
+      AddWorkers(options_, "prefill", options_.prefill, options_.prefill_flags, specs));
+  BATON_RETURN_IF_ERROR(
+      AddWorkers(options_, "decode", options_.decode, options_.decode_flags, specs));
   for (ProcessSpec& spec : specs) {
     if (cancelled && cancelled()) return absl::CancelledError("interrupted");
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Process> worker, Process::Start(std::move(spec)));
@@ -284,7 +291,7 @@ absl::Status Cluster::Restart(const Process& process, const std::function<bool()
     const ProcessSpec& spec = processes_[i]->spec();
     if (spec.role == process.spec().role && spec.group == process.spec().group) places.push_back(i);
   }
-  const std::string meeting = FreeAddress();
+  BATON_ASSIGN_OR_RETURN(const std::string meeting, FreeAddress());
   for (const size_t place : places) {
     processes_[place]->Kill();
     BATON_ASSIGN_OR_RETURN(processes_[place], Process::Start(Again(*processes_[place], meeting)));

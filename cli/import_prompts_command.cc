@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -7,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/chat_prompt_import.h"
 #include "cli/command.h"
+#include "cli/files.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
 
@@ -22,7 +22,8 @@ struct Options {
 
 // Into the model's directory, of which the file is part as encoding/encoding_dsv4.py.
 fs::path DefaultOutput(const fs::path& source) {
-  const fs::path folder = fs::absolute(source).parent_path();
+  std::error_code ignored;  // a path that cannot be completed stays as it is
+  const fs::path folder = fs::absolute(source, ignored).parent_path();
   return (folder.filename() == "encoding" ? folder.parent_path() : folder) / "chat_prompts.json";
 }
 
@@ -41,10 +42,7 @@ absl::Status Run(const Options& options) {
 
   const fs::path output =
       options.output.empty() ? DefaultOutput(options.source) : fs::path(options.output);
-  std::ofstream file(output, std::ios::binary);
-  file << ToJson(*texts);
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", output.string()));
+  BATON_RETURN_IF_ERROR(WriteFile(output, ToJson(*texts)));
   std::cout << "wrote " << output.string() << std::endl;
   return absl::OkStatus();
 }

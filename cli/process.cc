@@ -15,11 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "cli/pipe.h"
+#include "common/status_macros.h"
 
 namespace baton::cli {
 namespace {
@@ -48,27 +49,15 @@ absl::Status SystemError(absl::string_view doing) {
   _exit(127);
 }
 
-// Both ends are closed with it.
-struct Pipe {
-  int read_end = -1, write_end = -1;
-
-  Pipe() = default;
-  Pipe(const Pipe&) = delete;
-  ~Pipe() {
-    if (read_end >= 0) close(read_end);
-    CloseWriteEnd();
-  }
-  bool Open() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return false;
-    read_end = ends[0];
-    write_end = ends[1];
-    return true;
-  }
-  void CloseWriteEnd() {
-    if (write_end >= 0) close(std::exchange(write_end, -1));
-  }
-};
+// What the child said on the pipe instead of becoming the program; 0: nothing.
+int ErrorOfExec(const Fd& read_end) {
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = read(read_end.get(), &error, sizeof(error));
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof(error) ? error : 0;
+}
 
 // With a null pointer at the end, as exec takes it.
 std::vector<char*> Pointers(std::vector<std::string>& words) {
@@ -95,11 +84,10 @@ std::vector<std::string> Environment(const std::vector<std::string>& changes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
-  const int log = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) return SystemError(absl::StrCat("log ", spec.log_path.string()));
-  const absl::Cleanup close_log = [log] { close(log); };
-  Pipe out, failure;
-  if (!out.Open() || !failure.Open()) return SystemError(absl::StrCat(spec.name, ": pipe"));
+  const Fd log(open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!log.valid()) return SystemError(absl::StrCat("log ", spec.log_path.string()));
+  BATON_ASSIGN_OR_RETURN(Pipe out, Pipe::Open());
+  BATON_ASSIGN_OR_RETURN(Pipe failure, Pipe::Open());
 
   std::vector<std::string> words = {spec.binary.string()};
   words.insert(words.end(), spec.flags.begin(), spec.flags.end());
@@ -110,13 +98,14 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    RunChild(arguments.data(), environment.data(), out.write_end, log, failure.write_end, parent);
+    RunChild(arguments.data(), environment.data(), out.write_end.get(), log.get(),
+             failure.write_end.get(), parent);
   }
   int error = pid < 0 ? errno : 0;
-  failure.CloseWriteEnd();
+  failure.write_end = Fd();
   process->pid_ = pid;
-  process->stdout_ = std::exchange(out.read_end, -1);
-  if (pid > 0 && read(failure.read_end, &error, sizeof(error)) <= 0) error = 0;
+  process->stdout_ = std::move(out.read_end);
+  if (pid > 0) error = ErrorOfExec(failure.read_end);
   if (error != 0) {
     return absl::UnavailableError(
         absl::StrCat(process->spec_.name, ": cannot start ", words[0], ": ", std::strerror(error)));
@@ -124,10 +113,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(ProcessSpec spec) {
   return process;
 }
 
-Process::~Process() {
-  Kill();
-  if (stdout_ >= 0) close(stdout_);
-}
+Process::~Process() { Kill(); }
 
 absl::Status Process::AwaitAddresses(std::chrono::nanoseconds timeout,
                                      const std::function<bool()>& cancelled) {
@@ -140,10 +126,10 @@ absl::Status Process::AwaitAddresses(std::chrono::nanoseconds timeout,
       return absl::DeadlineExceededError(
           absl::StrCat(spec_.name, " did not come up in time; the end of its log:\n", LogEnd()));
     }
-    pollfd readable{.fd = stdout_, .events = POLLIN, .revents = 0};
+    pollfd readable{.fd = stdout_.get(), .events = POLLIN, .revents = 0};
     if (poll(&readable, 1, 100) <= 0) continue;
     char bytes[4096];
-    const ssize_t got = read(stdout_, bytes, sizeof(bytes));
+    const ssize_t got = read(stdout_.get(), bytes, sizeof(bytes));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       WaitFor(std::chrono::seconds(5));

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 
 namespace baton::cli {
 
@@ -69,7 +70,7 @@ class Process {
 
   const ProcessSpec spec_;
   pid_t pid_ = -1;
-  int stdout_ = -1;
+  Fd stdout_;
   bool draining_ = false;
   std::optional<int> wait_status_;  // of waitpid, once it has ended
   std::map<std::string, std::string> addresses_;

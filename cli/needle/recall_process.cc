@@ -4,13 +4,15 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
-#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "cli/pipe.h"
+#include "common/status_macros.h"
 
 extern char** environ;
 
@@ -33,16 +35,8 @@ bool WriteAll(int fd, absl::string_view bytes) {
 absl::StatusOr<std::unique_ptr<RecallProcess>> RecallProcess::Start(
     const std::filesystem::path& binary, const std::vector<std::string>& flags) {
   std::signal(SIGPIPE, SIG_IGN);
-  std::array<int, 2> input{};
-  std::array<int, 2> output{};
-  if (pipe2(input.data(), O_CLOEXEC) != 0) {
-    return absl::UnavailableError(absl::StrCat("pipe: ", std::strerror(errno)));
-  }
-  if (pipe2(output.data(), O_CLOEXEC) != 0) {
-    close(input[0]);
-    close(input[1]);
-    return absl::UnavailableError(absl::StrCat("pipe: ", std::strerror(errno)));
-  }
+  BATON_ASSIGN_OR_RETURN(Pipe input, Pipe::Open());
+  BATON_ASSIGN_OR_RETURN(Pipe output, Pipe::Open());
   std::vector<std::string> words = {binary.string()};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
@@ -51,27 +45,21 @@ absl::StatusOr<std::unique_ptr<RecallProcess>> RecallProcess::Start(
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, input.read_end.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output.write_end.get(), STDOUT_FILENO);
   pid_t pid = -1;
   const int error =
       posix_spawn(&pid, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  close(input[0]);
-  close(output[1]);
   if (error != 0) {
-    close(input[1]);
-    close(output[0]);
     return absl::NotFoundError(
         absl::StrCat(binary.string(), " cannot be started: ", std::strerror(error)));
   }
-  return std::unique_ptr<RecallProcess>(
-      new RecallProcess(binary.filename().string(), pid, input[1], output[0]));
+  return std::unique_ptr<RecallProcess>(new RecallProcess(
+      binary.filename().string(), pid, std::move(input.write_end), std::move(output.read_end)));
 }
 
 RecallProcess::~RecallProcess() {
-  close(input_);
-  close(output_);
   kill(pid_, SIGTERM);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -81,11 +69,11 @@ absl::StatusOr<nlohmann::json> RecallProcess::Ask(const nlohmann::json& request)
   const auto ended = [&] {
     return absl::UnavailableError(absl::StrCat(name_, " ended instead of answering"));
   };
-  if (!WriteAll(input_, request.dump() + "\n")) return ended();
+  if (!WriteAll(input_.get(), request.dump() + "\n")) return ended();
   size_t end = received_.find('\n');
   while (end == std::string::npos) {
     std::array<char, 1 << 16> buffer{};
-    const ssize_t got = read(output_, buffer.data(), buffer.size());
+    const ssize_t got = read(output_.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return ended();
     const size_t before = received_.size();

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/fd.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::cli {
@@ -29,13 +30,13 @@ class RecallProcess {
   absl::StatusOr<nlohmann::json> Ask(const nlohmann::json& request);
 
  private:
-  RecallProcess(std::string name, pid_t pid, int input, int output)
-      : name_(std::move(name)), pid_(pid), input_(input), output_(output) {}
+  RecallProcess(std::string name, pid_t pid, Fd input, Fd output)
+      : name_(std::move(name)), pid_(pid), input_(std::move(input)), output_(std::move(output)) {}
 
   const std::string name_;
   const pid_t pid_;
-  const int input_;   // written to
-  const int output_;  // read from
+  const Fd input_;   // written to
+  const Fd output_;  // read from
   std::string received_;
 };
 

@@ -28,6 +28,14 @@ std::string TypedCommand() {
                              {{"baton \\\n  needle", "baton needle"}});
 }
 
+static absl::StatusOr<MemoryPoint> MemoryOf(const Reply& reply) try {
+  return MemoryPoint{.tokens = reply.prompt_tokens,
+                     .peak_bytes = reply.report.at("peak_bytes").get<int64_t>(),
+                     .cache_bytes = reply.report.at("cache_bytes").get<int64_t>()};
+} catch (const nlohmann::json::exception& error) {
+  return absl::DataLossError(absl::StrCat("the engine's answer has no memory: ", error.what()));
+}
+
 absl::StatusOr<std::vector<MemoryPoint>> MeasureMemory(const Lineup& lineup,
                                                        const std::vector<int64_t>& lengths,
                                                        const router::Tokenizer& tokenizer) {
@@ -39,9 +47,7 @@ absl::StatusOr<std::vector<MemoryPoint>> MeasureMemory(const Lineup& lineup,
                            MakeConversation({.tokens = length, .depth = 50}, meter));
     BATON_ASSIGN_OR_RETURN(const Reply reply,
                            engine->Ask({conversation.turns[0].text}, conversation));
-    points.push_back({.tokens = reply.prompt_tokens,
-                      .peak_bytes = reply.report.at("peak_bytes").get<int64_t>(),
-                      .cache_bytes = reply.report.at("cache_bytes").get<int64_t>()});
+    BATON_ASSIGN_OR_RETURN(points.emplace_back(), MemoryOf(reply));
   }
   return points;
 }

@@ -8,11 +8,14 @@ namespace baton::cli {
 namespace {
 
 // Ids of the passphrase as the answer spells it: at its beginning, without a space before it.
-Explanation ExplainReply(const Reply& engine, const std::string& expected, bool served_found,
-                         const router::Tokenizer& tokenizer) {
+absl::StatusOr<Explanation> ExplainReply(const Reply& engine, const std::string& expected,
+                                         bool served_found,
+                                         const router::Tokenizer& tokenizer) try {
   Explanation explanation = Explain(engine.report, tokenizer.Encode(expected), served_found);
   explanation.engine_answer = engine.text;
   return explanation;
+} catch (const nlohmann::json::exception& error) {
+  return absl::DataLossError(absl::StrCat("the engine's report explains nothing: ", error.what()));
 }
 
 class Run {
@@ -46,10 +49,12 @@ class Run {
     if (options_.tokenizer == nullptr) return result;
     const std::string& expected = conversation.turns.back().answer;
     if (reply.report.contains("rows") && !reply.report["rows"].empty()) {
-      result.explanation = ExplainReply(reply, expected, result.found, *options_.tokenizer);
+      BATON_ASSIGN_OR_RETURN(result.explanation,
+                             ExplainReply(reply, expected, result.found, *options_.tokenizer));
     } else if (explainer_ != nullptr) {
       BATON_ASSIGN_OR_RETURN(const Reply explained, explainer_->Ask(messages, conversation));
-      result.explanation = ExplainReply(explained, expected, result.found, *options_.tokenizer);
+      BATON_ASSIGN_OR_RETURN(result.explanation,
+                             ExplainReply(explained, expected, result.found, *options_.tokenizer));
     }
     return result;
   }

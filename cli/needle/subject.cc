@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cli/generation.h"
 #include "cli/http_client.h"
 #include "cli/interrupt.h"
@@ -61,6 +62,13 @@ class StartedCluster final : public Subject {
   std::unique_ptr<Subject> endpoint_;
 };
 
+// Of an engine, which may be another build.
+absl::StatusOr<std::vector<int32_t>> TokensOf(const Json& report) try {
+  return report.at("tokens").get<std::vector<int32_t>>();
+} catch (const Json::exception& error) {
+  return absl::DataLossError(absl::StrCat("the engine's answer has no tokens: ", error.what()));
+}
+
 class Engine final : public Subject {
  public:
   Engine(std::unique_ptr<RecallProcess> process, const router::Tokenizer& tokenizer,
@@ -83,7 +91,7 @@ class Engine final : public Subject {
                        {"needle", {conversation.answer_begin, conversation.answer_end}},
                        {"max_tokens", options_.max_tokens},
                        {"explain", options_.explain}}));
-    const auto tokens = report.at("tokens").get<std::vector<int32_t>>();
+    BATON_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, TokensOf(report));
     return Reply{.text = tokenizer_.Decode(tokens, /*skip_special=*/true),
                  .prompt_tokens = std::ssize(ids),
                  .handoff_bytes = 0,

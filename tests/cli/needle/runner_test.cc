@@ -59,5 +59,29 @@ TEST(RunnerTest, WhatWasAnsweredBeforeAFailureIsKept) {
   EXPECT_THAT(result.cells, SizeIs(5)) << "of this run only";
 }
 
+// As another build of baton-recall may.
+class Strange final : public Subject {
+ public:
+  absl::StatusOr<Reply> Ask(const Messages&, const Conversation&) override {
+    return Reply{.text = "", .prompt_tokens = 1, .handoff_bytes = 0, .report = {{"rows", {1}}}};
+  }
+};
+
+TEST(RunnerTest, AReportThatExplainsNothingIsAnError) {
+  BATON_ASSERT_OK_AND_ASSIGN(
+      const router::Tokenizer tokenizer,
+      router::Tokenizer::Load(BATON_SOURCE_DIR "/models/needle-17m/tokenizer.json"));
+  const TextMeter meter(&tokenizer);
+  const RunnerOptions options{
+      .meter = &meter, .tokenizer = &tokenizer, .on_cell = nullptr, .cancelled = nullptr};
+  const SubjectSpec spec{.name = "strange",
+                         .flags = {},
+                         .start = [] { return std::make_unique<Strange>(); },
+                         .start_explainer = nullptr};
+  SubjectResult result;
+  EXPECT_THAT(RunSubject(spec, {Cell{.tokens = 400, .depth = 50}}, options, result),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("explains nothing")));
+}
+
 }  // namespace
 }  // namespace baton::cli
