@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs built binaries, the libraries that a bare node lacks, configurations and the small model:
+# Packs built binaries, the libraries that a bare node lacks, configurations, units of systemd and the small model:
 #   deploy/package.sh build/release/bin baton.tar.gz [binary...]
 # The archive starts wherever it is unpacked. Workers built where nvcc was found need CUDA 13's libraries on
 # the node, also for --device=cpu; configure with -DBATON_CUDA=OFF for nodes that have none.
@@ -37,12 +37,13 @@ while read -r name path; do
 done < "$root/libraries"
 missing=$(for b in "$package"/lib/*.bin; do LD_LIBRARY_PATH=$package/lib ldd "$b" | grep 'not found' || true; done)
 [ -z "$missing" ] || { echo "package.sh: libraries are missing: $missing" >&2; exit 1; }
-cp -r deploy/configs "$package/configs"
+cp -r deploy/configs deploy/systemd "$package/"
 mkdir -p "$package/models"
 cp -r models/needle-17m "$package/models/"
 cp LICENSE "$package/"
 cat > "$package/README" <<'START'
 Baton: a prefill/decode disaggregated serving cluster. Every binary has --help; every flag can stand in a YAML file (configs/).
+systemd/ has units for a machine where this is /opt/baton, with links to bin/* in /usr/bin and configs/* in /etc/baton.
 
   bin/baton up --model-dir=models/needle-17m --prefill=1 --decode=1   # a cluster on this machine, until Ctrl-C
   bin/baton chat                                                      # in another terminal; see also baton top, baton bench

@@ -12,6 +12,17 @@
 #include "common/status_macros.h"
 
 namespace baton::cli {
+namespace {
+
+absl::StatusOr<MemoryPoint> MemoryOf(const Reply& reply) try {
+  return MemoryPoint{.tokens = reply.prompt_tokens,
+                     .peak_bytes = reply.report.at("peak_bytes").get<int64_t>(),
+                     .cache_bytes = reply.report.at("cache_bytes").get<int64_t>()};
+} catch (const nlohmann::json::exception& error) {
+  return absl::DataLossError(absl::StrCat("the engine's answer has no memory: ", error.what()));
+}
+
+}  // namespace
 
 std::string TypedCommand() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -26,14 +37,6 @@ std::string TypedCommand() {
   }
   return absl::StrReplaceAll(absl::StrJoin(words, " \\\n  "),
                              {{"baton \\\n  needle", "baton needle"}});
-}
-
-static absl::StatusOr<MemoryPoint> MemoryOf(const Reply& reply) try {
-  return MemoryPoint{.tokens = reply.prompt_tokens,
-                     .peak_bytes = reply.report.at("peak_bytes").get<int64_t>(),
-                     .cache_bytes = reply.report.at("cache_bytes").get<int64_t>()};
-} catch (const nlohmann::json::exception& error) {
-  return absl::DataLossError(absl::StrCat("the engine's answer has no memory: ", error.what()));
 }
 
 absl::StatusOr<std::vector<MemoryPoint>> MeasureMemory(const Lineup& lineup,

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tarfile
@@ -24,6 +25,9 @@ class Package(unittest.TestCase):
                     self.assertIn(member.mode, (0o755,) if member.isdir() else (0o755, 0o644), member.name)
                 tar.extractall(pathlib.Path(folder, "elsewhere"))
             package = pathlib.Path(folder, "elsewhere/baton")
+            for page in "README.md", "docker/Dockerfile", "k8s/fill-models.yaml":  # what they take out of it is there
+                for path in re.findall(r"/opt/baton/([\w./*-]+)", (ROOT / "deploy" / page).read_text()):
+                    self.assertTrue(list(package.glob(path)), f"{page}: {path}")
             up = subprocess.Popen([package / "bin/baton", "up", "--json", "--listen=127.0.0.1:0",
                                    "--grpc-listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0",
                                    f"--model-dir={package / 'models/needle-17m'}"],
