@@ -25,6 +25,9 @@ std::optional<RetryReason> Classify(const AttemptFailure& failure) {
         return RetryReason::kTransient;
       }
       return std::nullopt;
+    // What this router cancels it hears no more of: the worker ended the call, as one does that
+    // stops.
+    case absl::StatusCode::kCancelled:
     case absl::StatusCode::kResourceExhausted:
       return RetryReason::kBusy;
     case absl::StatusCode::kAborted:

@@ -22,6 +22,10 @@ absl::Status ToClientStatus(const AttemptFailure& failure, const std::string& de
         peer.empty() || peer == decode ? "a prefill worker" : absl::StrCat("prefill worker ", peer),
         ": ", status.message()));
   }
+  // Not by the client: that is no attempt that failed.
+  if (absl::IsCancelled(status)) {
+    return absl::UnavailableError("the decode worker ended the request before it was complete");
+  }
   if (!failure.detail) {
     switch (status.code()) {
       case absl::StatusCode::kUnavailable:

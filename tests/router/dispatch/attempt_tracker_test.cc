@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{absl::StatusCode::kDataLoss, true, true, RetryReason::kTransient, false},
         Case{absl::StatusCode::kInvalidArgument, true, false, RetryReason::kCrash, false},
         Case{absl::StatusCode::kDeadlineExceeded, false, false, RetryReason::kCrash, false},
-        Case{absl::StatusCode::kCancelled, false, false, RetryReason::kCrash, false},
+        Case{absl::StatusCode::kCancelled, false, true, RetryReason::kBusy, false},
         Case{absl::StatusCode::kFailedPrecondition, true, false, RetryReason::kCrash, false},
         Case{absl::StatusCode::kOutOfRange, true, false, RetryReason::kCrash, false},
         Case{absl::StatusCode::kUnimplemented, false, false, RetryReason::kCrash, false}));

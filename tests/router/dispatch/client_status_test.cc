@@ -38,6 +38,11 @@ TEST(ClientStatusTest, WhatAWorkerSaysItselfIs) {
       absl::ResourceExhaustedError("queue is full"));
 }
 
+TEST(ClientStatusTest, AWorkerThatCancelsIsNotTheClientsFault) {
+  EXPECT_THAT(ToClientStatus(Failure(absl::CancelledError("")), "d:1", milliseconds(1)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("decode worker")));
+}
+
 TEST(ClientStatusTest, ATimeoutNamesTheLimit) {
   EXPECT_THAT(ToClientStatus(Failure(absl::DeadlineExceededError("Deadline Exceeded")), "d:1",
                              milliseconds(1500)),
