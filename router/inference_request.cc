@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "router/field_at_fault.h"
 
 namespace baton::router {
 namespace {
@@ -19,9 +20,9 @@ absl::StatusOr<ChatInput> ChatFromProto(const v1::Chat& proto) {
     const v1::ChatMessage& from = proto.messages(i);
     const std::optional<Role> role = ParseRole(from.role());
     if (!role || *role == Role::kTool) {
-      return absl::InvalidArgumentError(absl::StrCat("chat.messages[", i, "].role is '",
-                                                     from.role(),
-                                                     "', expected system, user or assistant"));
+      return absl::InvalidArgumentError(absl::StrCat("chat.messages[", i, "].role is ",
+                                                     Quoted(from.role()),
+                                                     ", expected system, user or assistant"));
     }
     Message message = TextMessage(*role, from.content());
     message.reasoning_content = from.reasoning_content();
@@ -139,6 +140,11 @@ absl::StatusOr<GenerationRequest> RequestFromProto(const v1::GenerateRequest& pr
   BATON_RETURN_IF_ERROR(CheckCount("stop", proto.stop_size(), kMaxStopStrings));
   for (const std::string& stop : proto.stop()) {
     if (stop.empty()) return absl::InvalidArgumentError("stop holds an empty string");
+    if (stop.size() > kMaxStopStringBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("stop holds a string of ", stop.size(),
+                                                     " bytes, at most ", kMaxStopStringBytes,
+                                                     " are allowed"));
+    }
     request.stop.push_back(stop);
   }
   return request;

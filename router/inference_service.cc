@@ -186,9 +186,9 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
 
   // On a thread that tokenizes. The generation ends with the call, whichever comes first.
   void Begin(GenerationRequest asked, std::chrono::nanoseconds timeout) {
-    {
-      MutexLock lock(mutex_);
-      if (done_) return;
+    if (done()) {
+      Refuse(absl::CancelledError("the client has gone while the request waited"));
+      return;
     }
     const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->service_.load()->Start(
         std::move(asked), std::make_shared<GrpcSink>(stream_, id_), timeout);
@@ -202,6 +202,11 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
       if (!done_) return;
     }
     Cancel(**generation);
+  }
+
+  bool done() {
+    MutexLock lock(mutex_);
+    return done_;
   }
 
   void OnDone() {

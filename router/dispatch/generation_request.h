@@ -32,7 +32,8 @@ inline constexpr float kMinTopP = 1e-6f;
 inline constexpr int32_t kMinTopK = -1;  // -1 and 0: off
 inline constexpr int32_t kMaxTokens = std::numeric_limits<int32_t>::max();
 inline constexpr size_t kMaxStopStrings = 16;
-inline constexpr int64_t kMaxChoices = 16;  // answers to one prompt
+inline constexpr size_t kMaxStopStringBytes = 1024;  // each choice has tables as long for each
+inline constexpr int64_t kMaxChoices = 16;           // answers to one prompt
 
 // Unset fields take the model's defaults.
 struct RequestedSampling {
@@ -60,7 +61,7 @@ struct GenerationRequest {
   // Raw text (nothing in it becomes a control token), token ids, or a conversation.
   std::variant<std::string, std::vector<int32_t>, ChatInput> input;
   RequestedSampling sampling;
-  std::vector<std::string> stop;  // at most kMaxStopStrings, none empty
+  std::vector<std::string> stop;  // at most kMaxStopStrings, none empty or too long
   bool stream = false;
 };
 

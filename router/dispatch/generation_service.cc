@@ -158,8 +158,8 @@ absl::Status GenerationService::BoundLogprobs(size_t choices, GenerationSpec* sp
 absl::StatusOr<GenerationSpec> GenerationService::MakeSpec(const GenerationRequest& request) const {
   if (!request.model.empty() && request.model != model_->name) {
     return AtFault("model", absl::NotFoundError(absl::StrCat(
-                                "the model '", request.model,
-                                "' does not exist; this router serves '", model_->name, "'")));
+                                "the model ", Quoted(request.model),
+                                " does not exist; this router serves '", model_->name, "'")));
   }
   BATON_RETURN_IF_ERROR(
       CheckTokenIds(request.sampling.stop_token_ids, model_->vocab_size, "stop_token_ids"));

@@ -85,7 +85,9 @@ void ReadMessage(FieldReader& fields, std::vector<Message>* messages) {
   }
   message.role = *known;
   ReadContent(fields, &message.content);
-  fields.Ignore({"name", "refusal", "annotations", "audio", "function_call"});
+  fields.Ignore({"name", "refusal", "annotations"});
+  for (const char* part_of_the_turn : {"audio", "function_call"})
+    fields.Unsupported(part_of_the_turn);
   if (message.role == Role::kAssistant) {
     fields.String("reasoning_content", &message.reasoning_content);
     ReadToolCalls(fields, &message.tool_calls);

@@ -32,6 +32,12 @@ void ReadStopStrings(FieldReader& fields, std::vector<std::string>* stop) {
       return;
     }
     stop->push_back(text.get<std::string>());
+    if (stop->back().size() > kMaxStopStringBytes) {
+      fields.Fail("stop",
+                  absl::StrCat("has a string of ", stop->back().size(), " bytes, at most ",
+                               kMaxStopStringBytes, " are allowed"),
+                  "string_above_max_length");
+    }
   }
 }
 

@@ -121,6 +121,14 @@ TEST(RequestTest, StopTokenIdsAreLimitedInNumber) {
   EXPECT_THAT(Error(with(kMaxStopTokenIds + 1)).message, HasSubstr("stop_token_ids has 1025 ids"));
 }
 
+TEST(RequestTest, StopStringsAreLimitedInLength) {
+  const auto with = [](size_t bytes) {
+    return Chat(R"("stop":")" + std::string(bytes, 'x') + "\"");
+  };
+  EXPECT_THAT(Ok(with(kMaxStopStringBytes)).stop, SizeIs(1));
+  EXPECT_THAT(Error(with(kMaxStopStringBytes + 1)).message, HasSubstr("a string of 1025 bytes"));
+}
+
 TEST(RequestTest, BiasesAreLimitedInNumber) {
   const auto with = [](size_t tokens) {
     std::string object = R"("0":1)";
@@ -301,6 +309,7 @@ TEST(RequestTest, MessagesKeepRolesPartsAndReasoning) {
       R"([{"role":"system","content":"S"},
           {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
           {"role":"assistant","content":null,"reasoning_content":"R","refusal":null,
+           "audio":null,"function_call":null,
            "tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
           {"role":"tool","tool_call_id":"c1","content":"T"}])")));
   ASSERT_THAT(chat.messages, SizeIs(4));
@@ -334,6 +343,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
         BadField{R"([{"role":"user","content":"x"},{"role":"user","content":"x","color":1}])",
                  "messages[1].color"},
+        BadField{R"([{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}])",
+                 "messages[0].function_call"},
         BadField{R"([{"role":"assistant","tool_calls":[{"id":"1"}]}])",
                  "messages[0].tool_calls[0].function"}));
 

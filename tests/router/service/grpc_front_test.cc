@@ -141,6 +141,9 @@ TEST_F(GrpcFrontTest, ErrorsAreStatusesThatNameTheField) {
       Generate(request).status,
       absl::NotFoundError("the model 'gpt-5' does not exist; this router serves 'needle-17m'"))
       << "details, which statuses have among us, are not for clients";
+  request.set_model(std::string(100'000, 'x'));
+  EXPECT_THAT(Generate(request).status, baton::testing::StatusIs(absl::StatusCode::kNotFound))
+      << "the message fits a header";
   request.clear_model();
   request.mutable_chat()->add_messages()->set_role("robot");
   EXPECT_THAT(Generate(request).status,
@@ -193,6 +196,8 @@ TEST_F(GrpcFrontTest, LimitsAreThoseOfTheHttpFront) {
                 baton::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(field)));
   };
   expect_refused("stop has 17", [](auto& beyond) { beyond.add_stop("stop"); });
+  expect_refused("stop holds a string of 1025 bytes",
+                 [](auto& beyond) { *beyond.mutable_stop(0) = std::string(1025, 'x'); });
   expect_refused("stop_token_ids has 1025",
                  [](auto& beyond) { beyond.mutable_sampling()->add_stop_token_ids(5); });
   expect_refused("presence_penalty",
