@@ -170,12 +170,18 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
       Refuse(request.status());
       return;
     }
+    // A message is gRPC's to count only until it is here.
+    auto held = std::make_shared<BodyBudget::Share>(&service_->waiting_bytes_);
+    if (!held->Grow(static_cast<int64_t>(message.ByteSizeLong()))) {
+      Refuse(absl::ResourceExhaustedError("too many bytes of requests wait to be tokenized"));
+      return;
+    }
     request->id = id_;
     request->client_id = client_id_;
     const Clock::TimePoint arrival = Clock::Real().Now();
     const std::chrono::nanoseconds timeout =
         rpc::RemainingTime(*context_).value_or(std::chrono::nanoseconds::max());
-    std::function<void()> begin = [self = shared_from_this(), arrival, timeout,
+    std::function<void()> begin = [self = shared_from_this(), arrival, timeout, held,
                                    asked = *std::move(request)]() mutable {
       self->Begin(std::move(asked), timeout - (Clock::Real().Now() - arrival));
     };
@@ -244,6 +250,7 @@ InferenceService::InferenceService(RouterMetrics* metrics, const InferenceOption
     : metrics_(metrics),
       options_(options),
       keys_(keys),
+      waiting_bytes_(options.max_waiting_bytes),
       waiting_(static_cast<size_t>(options.max_waiting)),
       ticker_(std::clamp<std::chrono::nanoseconds>(options.write_timeout / 4, kMinLookPeriod,
                                                    kMaxLookPeriod),

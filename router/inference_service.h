@@ -14,12 +14,15 @@
 #include "common/ticker.h"
 #include "router/access/api_keys.h"
 #include "router/dispatch/generation_service.h"
+#include "router/http/body_budget.h"
 
 namespace baton::router {
 
 struct InferenceOptions {
-  int threads = 2;                      // that tokenize
-  int max_waiting = 64;                 // requests that wait for them; more are RESOURCE_EXHAUSTED
+  int threads = 2;  // that tokenize
+  // Requests that wait for them, and the bytes of their messages; more are RESOURCE_EXHAUSTED.
+  int max_waiting = 64;
+  int64_t max_waiting_bytes = 512 << 20;
   int64_t max_unread_bytes = 16 << 20;  // of a stream, that its client has not taken
   std::chrono::nanoseconds write_timeout = std::chrono::seconds(30);  // client takes nothing
 };
@@ -53,6 +56,7 @@ class InferenceService final : public v1::Inference::Service {
   RouterMetrics* const metrics_;
   const InferenceOptions options_;
   const ApiKeys* const keys_;
+  BodyBudget waiting_bytes_;
   BoundedQueue<std::function<void()>> waiting_;
   std::vector<std::thread> threads_;
 

@@ -141,6 +141,7 @@ struct Router::Impl {
         inference(&router_metrics,
                   {.threads = config.http_threads,
                    .max_waiting = config.max_concurrent_requests,
+                   .max_waiting_bytes = std::max(config.max_buffered_bytes, kLeastGrpcBytes),
                    .max_unread_bytes = config.max_unread_bytes,
                    .write_timeout = config.write_timeout},
                   prepared.keys.get()) {}

@@ -7,8 +7,9 @@
 namespace baton::router {
 
 // Bytes of request bodies that a server holds at a time, over all its connections: from their
-// arrival until the handler is done with them. Without it as many slow clients as there may be
-// connections could each keep a body of the largest size in memory. Thread-safe.
+// arrival until the handler is done with them, or the front end with gRPC's messages. Without it as
+// many slow clients as there may be connections could each keep a body of the largest size in
+// memory. Thread-safe.
 class BodyBudget {
  public:
   explicit BodyBudget(int64_t bytes) : left_(bytes) {}

@@ -60,7 +60,9 @@ TEST(InferenceServiceTest, SlowStartsHoldUpNoOtherCallAndQueueUpToALimit) {
   environment.metrics = &router_metrics;
   environment.clock = &clock;
   GenerationService service(&model, &environment, {});
-  InferenceService inference(&router_metrics, {.threads = 1, .max_waiting = 1}, /*keys=*/nullptr);
+  InferenceService inference(&router_metrics,
+                             {.threads = 1, .max_waiting = 1, .max_waiting_bytes = 1000},
+                             /*keys=*/nullptr);
   inference.Begin(&service);
   BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<rpc::GrpcServer> server,
                              rpc::GrpcServer::Start({.listen = "127.0.0.1:0",
@@ -97,6 +99,12 @@ TEST(InferenceServiceTest, SlowStartsHoldUpNoOtherCallAndQueueUpToALimit) {
     v1::ListModelsResponse models;
     EXPECT_THAT(rpc::FromGrpc(stub->ListModels(&context, {}, &models)), IsOk());
   }
+  grpc::ClientContext context;
+  v1::GenerateRequest large;
+  large.set_prompt(std::string(1000, 'x'));
+  EXPECT_THAT(rpc::FromGrpc(stub->Generate(&context, large)->Finish()),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("too many bytes")));
+
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (ended == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   clock.Run();
