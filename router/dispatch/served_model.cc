@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_list.h"
 #include "common/log.h"
 #include "common/read_file.h"
 #include "common/status_macros.h"
@@ -59,16 +60,36 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, ignored) || ignored;
 }
 
-absl::Status ReadSamplingDefaults(const fs::path& path, ServedModel* model) {
-  if (!Exists(path)) return absl::OkStatus();
+absl::StatusOr<int32_t> ReadVocabularySize(const fs::path& path) {
+  BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(path));
+  int32_t size = 0;
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "vocab_size", path, {1, kMaxInt}, &size));
+  if (size > 0) return size;
+  return absl::InvalidArgumentError(absl::StrCat(path.string(), ": vocab_size is ", size));
+}
+
+struct SamplingDefaults {
+  float temperature = 1;
+  float top_p = 1;
+  int32_t top_k = 0;
+};
+
+absl::StatusOr<SamplingDefaults> ReadSamplingDefaults(const fs::path& path) {
+  SamplingDefaults defaults;
+  if (!Exists(path)) return defaults;
   BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(path));
   // As in requests: each that leaves a field out gets what stands here.
   BATON_RETURN_IF_ERROR(
-      ReadNumber(config, "temperature", path, {0, kMaxTemperature}, &model->temperature));
-  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_p", path, {kMinTopP, 1}, &model->top_p));
-  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_k", path, {kMinTopK, kMaxInt}, &model->top_k));
-  if (config.value("do_sample", Json(true)) == Json(false)) model->temperature = 0;
-  return absl::OkStatus();
+      ReadNumber(config, "temperature", path, {0, kMaxTemperature}, &defaults.temperature));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_p", path, {kMinTopP, 1}, &defaults.top_p));
+  BATON_RETURN_IF_ERROR(ReadNumber(config, "top_k", path, {kMinTopK, kMaxInt}, &defaults.top_k));
+  if (config.value("do_sample", Json(true)) == Json(false)) defaults.temperature = 0;
+  return defaults;
+}
+
+absl::StatusOr<std::optional<ChatPrompts>> ReadChatPrompts(const fs::path& path) {
+  if (!Exists(path)) return std::nullopt;
+  return LoadChatPrompts(path.string());
 }
 
 std::string NameOf(const fs::path& directory) {
@@ -83,33 +104,32 @@ std::string NameOf(const fs::path& directory) {
 
 absl::StatusOr<ServedModel> ServedModel::Load(const std::string& directory, std::string name) {
   const fs::path root(directory);
-  BATON_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load((root / "tokenizer.json").string()));
-  BATON_ASSIGN_OR_RETURN(const MarkupIds markup, FindMarkup(tokenizer));
-  ServedModel model{.name = name.empty() ? NameOf(root) : std::move(name),
-                    .tokenizer = std::move(tokenizer),
-                    .markup = markup};
-
-  const fs::path config_path = root / "config.json";
-  BATON_ASSIGN_OR_RETURN(const Json config, ReadObject(config_path));
-  BATON_RETURN_IF_ERROR(
-      ReadNumber(config, "vocab_size", config_path, {1, kMaxInt}, &model.vocab_size));
-  if (model.vocab_size <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config_path.string(), ": vocab_size is ", model.vocab_size));
-  }
-  BATON_RETURN_IF_ERROR(model.tokenizer.CheckModelVocabulary(model.vocab_size));
-  BATON_RETURN_IF_ERROR(ReadSamplingDefaults(root / "generation_config.json", &model));
-
-  const fs::path prompts_path = root / "chat_prompts.json";
-  if (Exists(prompts_path)) {
-    BATON_ASSIGN_OR_RETURN(model.chat_prompts, LoadChatPrompts(prompts_path.string()));
-  } else {
+  ErrorList errors;  // of all files
+  absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Load((root / "tokenizer.json").string());
+  errors.Add(tokenizer.status());
+  const absl::StatusOr<int32_t> vocab_size = ReadVocabularySize(root / "config.json");
+  errors.Add(vocab_size.status());
+  const auto sampling = ReadSamplingDefaults(root / "generation_config.json");
+  errors.Add(sampling.status());
+  absl::StatusOr<std::optional<ChatPrompts>> prompts = ReadChatPrompts(root / "chat_prompts.json");
+  errors.Add(prompts.status());
+  BATON_RETURN_IF_ERROR(errors.ToStatus());
+  BATON_RETURN_IF_ERROR(tokenizer->CheckModelVocabulary(*vocab_size));
+  BATON_ASSIGN_OR_RETURN(const MarkupIds markup, FindMarkup(*tokenizer));
+  if (!prompts->has_value()) {
     spdlog::warn(
         "there is no {}: tools and reasoning effort max are refused; `baton import-prompts {}` "
         "writes it, for the next start",
-        prompts_path.string(), (root / "encoding/encoding_dsv4.py").string());
+        (root / "chat_prompts.json").string(), (root / "encoding/encoding_dsv4.py").string());
   }
-  return model;
+  return ServedModel{.name = name.empty() ? NameOf(root) : std::move(name),
+                     .tokenizer = *std::move(tokenizer),
+                     .markup = markup,
+                     .vocab_size = *vocab_size,
+                     .chat_prompts = *std::move(prompts),
+                     .temperature = sampling->temperature,
+                     .top_p = sampling->top_p,
+                     .top_k = sampling->top_k};
 }
 
 }  // namespace baton::router

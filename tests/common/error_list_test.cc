@@ -17,17 +17,16 @@ TEST(ErrorListTest, NoneIsOkAndOneStaysAsItIs) {
   EXPECT_THAT(errors.ToStatus(), StatusIs(absl::StatusCode::kNotFound, "cannot open a"));
 }
 
-TEST(ErrorListTest, SeveralStandOneALineListsAmongThemFurtherIn) {
+TEST(ErrorListTest, SeveralStandOneALineThoseOfListsToo) {
   ErrorList inner;
   inner.Add(absl::DataLossError("cannot read b"));
   inner.Add(absl::InvalidArgumentError("c is no JSON"));
   ErrorList errors;
   errors.Add(absl::NotFoundError("cannot open a"));
   errors.Add(inner.ToStatus());
-  EXPECT_THAT(
-      errors.ToStatus(),
-      StatusIs(absl::StatusCode::kNotFound,
-               "2 errors:\n  cannot open a\n  2 errors:\n    cannot read b\n    c is no JSON"));
+  EXPECT_THAT(errors.ToStatus(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       "3 errors:\n  cannot open a\n  cannot read b\n  c is no JSON"));
 }
 
 }  // namespace

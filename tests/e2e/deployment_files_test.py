@@ -147,7 +147,8 @@ class DeploymentFiles(unittest.TestCase):
             for role, flags, errors in (
                     ("prefill", ["--listen=127.0.0.1:9001"], ["pages", "cannot serve both", "/nonexistent/config.json"]),
                     ("decode", ["--tls-key-file=k"], ["pages", "give all three", "/nonexistent/config.json"]),
-                    ("router", ["--decode-workers=a:1,a:1"], ["unknown key pages", "a:1", "/nonexistent/tokenizer.json"])):
+                    ("router", ["--decode-workers=a:1,a:1"], ["unknown key pages", "a:1", "/nonexistent/tokenizer.json",
+                                                              "/nonexistent/config.json"])):
                 with self.subTest(role):
                     checked = subprocess.run([BINARIES / f"baton-{role}", f"--config={file.name}", "--check-config",
                                               *flags], capture_output=True, text=True)

@@ -85,7 +85,10 @@ TEST_F(ServedModelTest, ErrorsNameTheFileAndTheField) {
   fs::remove(directory_ / "config.json");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("config.json")));
   fs::remove(directory_ / "tokenizer.json");
-  EXPECT_THAT(Load().status().ToString(), HasSubstr("tokenizer.json"));
+  Write("generation_config.json", "[");
+  EXPECT_THAT(Load().status().ToString(),
+              AllOf(HasSubstr("3 errors:"), HasSubstr("/tokenizer.json"), HasSubstr("/config.json"),
+                    HasSubstr("/generation_config.json")));
 }
 
 // They open, and then fail to be read: an error, not an exception.

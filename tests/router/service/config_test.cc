@@ -71,7 +71,7 @@ TEST(RouterConfigTest, AnInspectionNamesAllThatAStartWouldRefuse) {
   config.api_tls = {.certificate = "/nonexistent/api.crt", .key = "/nonexistent/api.key"};
   EXPECT_THAT(inspect(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("4 errors:"), HasSubstr("give all three or none"),
+                       AllOf(HasSubstr("5 errors:"), HasSubstr("give all three or none"),
                              HasSubstr("/nonexistent/api."), HasSubstr("/nonexistent/keys"),
                              HasSubstr("/nonexistent/tokenizer.json"))));
 }
