@@ -122,7 +122,8 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
       .Unit("bytes");
   parser.Add("header-timeout", &config.header_timeout,
              "for the headers of a request to arrive; then 408");
-  parser.Add("body-timeout", &config.body_timeout, "for its body");
+  parser.Add("body-timeout", &config.body_timeout,
+             "for its body, and for the message of a gRPC call");
   parser.Add("idle-timeout", &config.idle_timeout,
              "between two requests of a connection; then it is closed");
   parser.Add("write-timeout", &config.write_timeout,

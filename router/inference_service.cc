@@ -1,6 +1,7 @@
 #include "router/inference_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "common/log.h"
@@ -122,24 +123,26 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
         kMaxQueuedDeltas,
         {.on_message = [self](v1::GenerateRequest&& message) { self->OnMessage(message); },
          .on_half_close =
-             [self] {
-               if (!self->asked_)
-                 self->Refuse(absl::InvalidArgumentError("the call has no message"));
-             },
+             [self] { self->RefuseUnasked(absl::InvalidArgumentError("the call has no message")); },
          .on_done = [self](const absl::Status&) { self->OnDone(); }},
         static_cast<size_t>(service_->options_.max_unread_bytes));
+    context_->AddInitialMetadata("x-request-id", client_id_.empty() ? id_.ToString() : client_id_);
+    const absl::Status admitted = service_->Admit(*context_);
+    if (!admitted.ok()) RefuseUnasked(admitted);
     {
       MutexLock lock(service_->mutex_);
       service_->calls_.emplace(this, self);
     }
-    context_->AddInitialMetadata("x-request-id", client_id_.empty() ? id_.ToString() : client_id_);
-    if (const absl::Status admitted = service_->Admit(*context_); !admitted.ok()) Refuse(admitted);
     return stream_->reactor();
   }
 
-  // Ends what a client that does not read would hold: the generation once it has let too much wait
-  // or is gone, and the whole call once it has taken nothing for too long.
+  // Ends what a client would hold that says nothing or does not read: a call without a message
+  // after a while, the generation once too much waits or the client is gone, and the whole call
+  // once it has taken nothing for too long.
   void Look() {
+    if (Clock::Real().Now() - began_ >= service_->options_.message_timeout) {
+      RefuseUnasked(absl::DeadlineExceededError("the call's message did not arrive in time"));
+    }
     std::shared_ptr<Generation> generation;
     {
       MutexLock lock(mutex_);
@@ -163,8 +166,13 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
     stream_->Finish(status);
   }
 
+  // No message of the call is looked at from now on.
+  void RefuseUnasked(const absl::Status& status) {
+    if (!asked_.exchange(true)) Refuse(status);
+  }
+
   void OnMessage(const v1::GenerateRequest& message) {
-    if (std::exchange(asked_, true)) return;
+    if (asked_.exchange(true)) return;
     absl::StatusOr<GenerationRequest> request = RequestFromProto(message);
     if (!request.ok()) {
       Refuse(request.status());
@@ -238,7 +246,8 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
   const RequestId id_ = RequestId::Random();
   const std::string client_id_;
   std::shared_ptr<GenerateStream> stream_;
-  bool asked_ = false;  // of gRPC's callbacks, which come one at a time
+  const Clock::TimePoint began_ = Clock::Real().Now();
+  std::atomic<bool> asked_ = false;  // or refused since it was not
 
   Mutex mutex_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
@@ -252,8 +261,9 @@ InferenceService::InferenceService(RouterMetrics* metrics, const InferenceOption
       keys_(keys),
       waiting_bytes_(options.max_waiting_bytes),
       waiting_(static_cast<size_t>(options.max_waiting)),
-      ticker_(std::clamp<std::chrono::nanoseconds>(options.write_timeout / 4, kMinLookPeriod,
-                                                   kMaxLookPeriod),
+      ticker_(std::clamp<std::chrono::nanoseconds>(
+                  std::min(options.write_timeout, options.message_timeout) / 4, kMinLookPeriod,
+                  kMaxLookPeriod),
               [this] { LookAtCalls(); }) {
   // gRPC reads the message of a call that has one before it tells of the call: up to 4 MiB of
   // whoever shows no key. Of a call with many, which looks the same on the wire, it reads none.

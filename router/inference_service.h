@@ -23,6 +23,7 @@ struct InferenceOptions {
   // Requests that wait for them, and the bytes of their messages; more are RESOURCE_EXHAUSTED.
   int max_waiting = 64;
   int64_t max_waiting_bytes = 512 << 20;
+  std::chrono::nanoseconds message_timeout = std::chrono::seconds(60);  // from the call on
   int64_t max_unread_bytes = 16 << 20;  // of a stream, that its client has not taken
   std::chrono::nanoseconds write_timeout = std::chrono::seconds(30);  // client takes nothing
 };

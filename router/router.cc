@@ -142,6 +142,7 @@ struct Router::Impl {
                   {.threads = config.http_threads,
                    .max_waiting = config.max_concurrent_requests,
                    .max_waiting_bytes = std::max(config.max_buffered_bytes, kLeastGrpcBytes),
+                   .message_timeout = config.body_timeout,
                    .max_unread_bytes = config.max_unread_bytes,
                    .write_timeout = config.write_timeout},
                   prepared.keys.get()) {}

@@ -256,6 +256,30 @@ TEST_F(GrpcFrontTest, TheCallersDeadlineIsPassedOn) {
   EXPECT_TRUE(decode_[0]->WaitForCancelled(1));
 }
 
+// A call whose message is still to come.
+class Announced final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  void OnDone(const grpc::Status& status) override { end_.set_value(rpc::FromGrpc(status)); }
+  absl::Status End() { return end_.get_future().get(); }
+
+ private:
+  std::promise<absl::Status> end_;
+};
+
+TEST_F(GrpcFrontTest, ACallWithoutAMessageEndsAfterAWhile) {
+  RouterConfig config = Config();
+  config.body_timeout = milliseconds(100);
+  StartReady(config);
+  grpc::GenericStub stub(rpc::MakeChannel(absl::StrCat("127.0.0.1:", router_->ports().grpc),
+                                          rpc::ChannelKind::kControl));
+  Announced call;
+  grpc::ClientContext context;
+  stub.PrepareBidiStreamingCall(&context, "/baton.v1.Inference/Generate", {}, &call);
+  call.StartCall();
+  EXPECT_THAT(call.End(), baton::testing::StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                                   HasSubstr("did not arrive in time")));
+}
+
 // Takes nothing of its answer until it is told to.
 class Deaf final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
@@ -350,16 +374,6 @@ TEST_F(GrpcFrontTest, WithKeysOnlyWhoHasOneMayAsk) {
   EXPECT_TRUE(stub->ListModels(&with, {}, &response).ok());
   std::filesystem::remove(path);
 }
-
-// A call whose message is still to come.
-class Announced final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  void OnDone(const grpc::Status& status) override { end_.set_value(rpc::FromGrpc(status)); }
-  absl::Status End() { return end_.get_future().get(); }
-
- private:
-  std::promise<absl::Status> end_;
-};
 
 TEST_F(GrpcFrontTest, AKeyIsLookedAtBeforeTheMessageIsRead) {
   const std::string path = baton::testing::TestPath("grpc_front_keys");
