@@ -72,7 +72,7 @@ struct ConfigParser::Impl {
   absl::StatusOr<ParseOutcome> ParseFlags(int argc, const char* const* argv);
   void RefuseExtras(const std::vector<std::string>& extras, ErrorList& errors) const;
   void ApplyFlags(const std::map<std::string, CLI::Option*>& flags, ErrorList& errors);
-  void ApplyFile(const std::string& path, ErrorList& errors);
+  absl::Status ApplyFile(const std::string& path, ErrorList& errors);
   absl::Status ApplyText(const std::string& path, const std::string& text, ErrorList& errors);
   absl::Status ApplyNode(const std::string& path, const YAML::Node& key, const YAML::Node& value);
 };
@@ -147,8 +147,10 @@ absl::StatusOr<ParseOutcome> ConfigParser::Impl::ParseFlags(int argc, const char
   }
   ErrorList errors;
   RefuseExtras(app.remaining(), errors);
-  if (config->count() > 0) ApplyFile(file, errors);
+  const absl::Status read = config->count() > 0 ? ApplyFile(file, errors) : absl::OkStatus();
+  errors.Add(read);
   ApplyFlags(flags, errors);
+  if (!read.ok()) return errors.ToStatus();  // who knows what it would have said
   CheckRequired(errors);
   for (const auto& check : checks) check(errors);
   if (check_only) {
@@ -193,13 +195,13 @@ void ConfigParser::Impl::ApplyFlags(const std::map<std::string, CLI::Option*>& f
   }
 }
 
-void ConfigParser::Impl::ApplyFile(const std::string& path, ErrorList& errors) {
+// What is wrong with single keys goes to `errors`; an error is one of the whole file.
+absl::Status ConfigParser::Impl::ApplyFile(const std::string& path, ErrorList& errors) {
   const absl::StatusOr<std::string> text = ReadConfigFile(path);
-  errors.Add(text.ok() ? ApplyText(path, *text, errors)
-                       : Prefixed("configuration file: ", text.status()));
+  return text.ok() ? ApplyText(path, *text, errors)
+                   : Prefixed("configuration file: ", text.status());
 }
 
-// What is wrong with single keys goes to `errors`; an error: with the whole.
 absl::Status ConfigParser::Impl::ApplyText(const std::string& path, const std::string& text,
                                            ErrorList& errors) {
   BATON_ASSIGN_OR_RETURN(const YAML::Node root, ParseConfigText(text, path));
@@ -287,7 +289,7 @@ absl::StatusOr<ParseOutcome> ConfigParser::Parse(int argc, const char* const* ar
 
 absl::Status ConfigParser::ParseFile(const std::string& path) {
   ErrorList errors;
-  impl_->ApplyFile(path, errors);
+  errors.Add(impl_->ApplyFile(path, errors));
   impl_->CheckRequired(errors);
   return errors.ToStatus();
 }
