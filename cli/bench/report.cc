@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "cli/json_dump.h"
 #include "cli/terminal.h"
 #include "nlohmann/json.hpp"
@@ -55,6 +56,12 @@ Json SummaryJson(const Summary& summary) {
           {"p99", Milliseconds(summary.p99)},
           {"max", Milliseconds(summary.max)},
           {"samples", summary.count}};
+}
+
+// As RFC 4180 has it: a server may say anything.
+std::string CsvField(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 
 }  // namespace
@@ -201,8 +208,8 @@ std::string RecordsCsv(const std::string& load, const std::vector<RequestRecord>
                     absl::StrFormat("%.6f", record.due), ",", absl::StrFormat("%.6f", record.sent),
                     ",", ms(record.ttft()), ",", ms(record.tpot()), ",", ms(record.e2e()), ",",
                     record.prompt_tokens, ",", record.cached_tokens, ",", record.completion_tokens,
-                    ",", record.handoff_bytes, ",", record.prefill_worker, ",",
-                    record.decode_worker, "\n");
+                    ",", record.handoff_bytes, ",", CsvField(record.prefill_worker), ",",
+                    CsvField(record.decode_worker), "\n");
   }
   return csv;
 }

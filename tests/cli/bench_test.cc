@@ -216,5 +216,12 @@ TEST(ReportTest, NothingAttemptedIsReportedAsThat) {
     EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
+TEST(ReportTest, WhatAServerSaysStaysInItsFieldOfTheTable) {
+  RequestRecord record{.attempted = true};
+  record.prefill_worker = "p:1,\n\"x\"";
+  record.decode_worker = "d:1";
+  EXPECT_THAT(RecordsCsv("1/s", {record}), HasSubstr(",\"p:1,\n\"\"x\"\"\",d:1\n"));
+}
+
 }  // namespace
 }  // namespace baton::cli
