@@ -3,9 +3,11 @@
 #include "common/base/check.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/entry_format.cuh"
+#include "kernels/cuda/device/entry_target.cuh"
 #include "kernels/cuda/device/index_format.cuh"
 #include "kernels/cuda/entry_dispatch.h"
 #include "kernels/cuda/entry_store.h"
+#include "kernels/cuda/index_store.h"
 #include "kernels/runtime/device.h"
 #include "kernels/runtime/error.h"
 
@@ -22,17 +24,6 @@ constexpr int kResident = kHeadDim == 128 ? 5 : 4;
 template <int kHeadDim>
 constexpr int kRounds = kHeadDim == 128 ? 4 : 8;
 constexpr int kStages = 2;  // tiles of a warp on their way
-
-// Keeps an address in registers: the compiler would put it together again for each access.
-template <typename T>
-__device__ T* Held(T* address) {
-  asm volatile("" : "+l"(address));
-  return address;
-}
-__device__ int Held(int index) {
-  asm volatile("" : "+r"(index));
-  return index;
-}
 
 // A warp's rows on their way from memory, with head_dim 512 their rotations too. A lane fetches
 // just what it will read, so that nobody waits for anybody. Rows pass through L2; the rotation
@@ -87,21 +78,6 @@ class TilePipeline {
   L2Policy often_ = EvictLast();
 };
 
-// Where a row goes.
-struct Target {
-  int sequence = -1;  // -1: nowhere
-  int entry = 0;
-
-  __device__ bool is_somewhere() const { return sequence >= 0; }
-  // What rows that go nowhere are treated as, which is cheaper than a branch.
-  __device__ Target OrFirst() const { return is_somewhere() ? *this : Target{0, 0}; }
-};
-
-__device__ Target TargetOf(const StoreEntriesParams& params, int row, int rows) {
-  if (row >= rows) return {};
-  return {.sequence = params.sequence[row], .entry = params.entry[row]};
-}
-
 template <int kHeadDim, EntryFormat kFormat, Numerics kNumerics>
 __global__ void __launch_bounds__(32 * kWarps, kResident<kHeadDim>)
     StoreEntriesKernel(const StoreEntriesParams params) {
@@ -117,7 +93,7 @@ __global__ void __launch_bounds__(32 * kWarps, kResident<kHeadDim>)
   // Of the next row to fetch.
   int ahead = row;
   const BFloat16* source = params.pooled + int64_t{row} * kHeadDim + Tile::Channel(0);
-  Target fetched;
+  EntryTarget fetched;
   if constexpr (Pipeline::kReadsRotations) fetched = TargetOf(params, ahead, rows);
   const auto fetch = [&](int stage) {
     if (ahead < rows) {
@@ -134,14 +110,14 @@ __global__ void __launch_bounds__(32 * kWarps, kResident<kHeadDim>)
   };
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) fetch(stage);
-  Target next = TargetOf(params, row, rows);
+  EntryTarget next = TargetOf(params, row, rows);
   if (threadIdx.x < 32) {
     operands.template Fill<kFormat>(params.weight, params.rope.frequencies);
   }
   __syncthreads();
   unsigned stage = 0;
   for (int first = row - Tile::Row(); first < rows; first += stride) {
-    const Target target = next;
+    const EntryTarget target = next;
     row += stride;
     next = TargetOf(params, row, rows);
     const auto [sequence, entry] = target.OrFirst();
@@ -168,12 +144,16 @@ void StoreEntries(const StoreEntriesParams& params, CUstream_st* stream) {
   BATON_CHECK(params.rows < int64_t{1} << 30) << params.rows << " rows in one launch";
   if (params.rows == 0) return;
   DispatchEntryFormat(params.pool, params.numerics, [&](auto head_dim, auto format, auto numerics) {
-    constexpr int kBlockRows = kWarps * EntryTile<head_dim.value>::kRows;
-    const int64_t all = (params.rows + kBlockRows - 1) / kBlockRows;
-    const int64_t places = int64_t{kResident<head_dim.value>} * CurrentDevice().multiprocessors;
-    const int64_t blocks = std::min(all, kRounds<head_dim.value> * places);
-    StoreEntriesKernel<head_dim.value, format.value, numerics.value>
-        <<<static_cast<unsigned>(blocks), 32 * kWarps, 0, stream>>>(params);
+    if constexpr (format.value == EntryFormat::kFp4Index) {
+      StoreFp4Keys(params, stream);
+    } else {
+      constexpr int kBlockRows = kWarps * EntryTile<head_dim.value>::kRows;
+      const int64_t all = (params.rows + kBlockRows - 1) / kBlockRows;
+      const int64_t places = int64_t{kResident<head_dim.value>} * CurrentDevice().multiprocessors;
+      const int64_t blocks = std::min(all, kRounds<head_dim.value> * places);
+      StoreEntriesKernel<head_dim.value, format.value, numerics.value>
+          <<<static_cast<unsigned>(blocks), 32 * kWarps, 0, stream>>>(params);
+    }
   });
   CheckLaunch("StoreEntries");
 }

@@ -17,7 +17,8 @@ namespace baton::kernels::cuda {
 // moves some 200 of BF16, 40 of FP8 and 10 of FP4, with the reference numerics 10 of any. A NaN
 // marks its FP4 group by scale byte 255.
 //
-// One kernel template over head_dim, storage format and numerics; the pool names the instance.
+// One kernel template over head_dim, storage format and numerics, but for index keys in FP4, which
+// have their own (index_store.h); the pool names the instance.
 // head_dim 128: kBf16, kFp8Index, kFp4Index; head_dim 512: kBf16, kFp8Packed. Pages, page_bytes,
 // pooled and weight are aligned to 16 bytes.
 struct StoreEntriesParams {

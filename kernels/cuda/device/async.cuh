@@ -11,6 +11,15 @@ __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Of what does not change while it is read so.
+__device__ inline uint4 LoadShared16(uint32_t from) {
+  uint4 v;
+  asm("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "r"(from));
+  return v;
+}
+
 // 16 bytes, past L1; zeros where `valid` is false (the source is then not read).
 __device__ inline void CopyAsync16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
@@ -38,11 +47,13 @@ __device__ inline L2Policy EvictLast() {
   return policy;
 }
 // 16 bytes, past L1.
+__device__ inline void CopyAsync16(uint32_t to, const void* from, const L2Policy& policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(to),
+               "l"(from), "l"(policy.bits)
+               : "memory");
+}
 __device__ inline void CopyAsync16(void* to, const void* from, const L2Policy& policy) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(SharedAddress(to)),
-      "l"(from), "l"(policy.bits)
-      : "memory");
+  CopyAsync16(SharedAddress(to), from, policy);
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Until at most kPending of the calling thread's committed groups are still on their way.

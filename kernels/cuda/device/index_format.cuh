@@ -94,51 +94,83 @@ __device__ inline uint32_t GatherSigns(const uint32_t* pair) {
   asm("prmt.b32 %0, %1, %2, 0xfbd9;" : "=r"(signs) : "r"(pair[0]), "r"(pair[1]));
   return signs;
 }
+// Bits of `a` where `mask` has one, else of `b`.
+__device__ inline uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t bits;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(bits) : "r"(mask), "r"(a), "r"(b));
+  return bits;
+}
 
-// How e2m1 codes of a group come from magnitudes x. The code of y = x / scale is the least of 2 y,
-// y + 2 and y / 2 + 4, rounded to even: sums that reach 128 lose all below one. What is in both
-// halves of a word:
+// Of two groups, whose largest magnitudes are given.
+struct Fp4Scales {
+  uint32_t stored;
+  uint32_t coarse;  // 0x80 where values were first rounded with twice that scale
+};
+template <bool kSimulate>
+__device__ inline Fp4Scales ScalesOf(uint32_t largest) {
+  const uint32_t scales = Fp4ScalePair(largest);
+  if constexpr (!kSimulate) return {.stored = scales, .coarse = 0};
+  const uint32_t rounded = RoundedFp4ScalePair(largest);
+  return {.stored = rounded, .coarse = scales - rounded};
+}
+
+// How e2m1 codes of a group come from magnitudes x: as sums of BF16, which keep eight bits, so that
+// sums from 128 on round to whole numbers, those from 256 on to multiples of two, those from 512 on
+// of four. With y = x / scale, the bits of 128 + 2 y count codes up to y = 2. Those of 504 + 2 y do
+// so from there on, where a code is 1 of y and, beyond y = 4, 2 of it; below they are larger than
+// the code. What is in both halves of a word:
 struct E2m1Lines {
-  uint32_t steep;   // 2 / scale
-  uint32_t middle;  // 1 / scale
-  uint32_t flat;    // 1 / (2 scale)
+  uint32_t slope;  // 2 / scale
   // Where values below 2 lie at whole numbers, codes 0, 2 and 4, their sums start at 256 instead of
   // 128, so that they lose all below two, and this takes it back.
   uint32_t start;
   uint32_t back;
 };
 
-// Of half 0 or 1 of a pair of groups; `coarse` is 0x80 where values below 2 lie at whole numbers.
-__device__ inline E2m1Lines LinesOf(uint32_t scales, uint32_t coarse, int half) {
-  constexpr uint32_t kTwice = 0x00800080u;  // as an exponent
-  const uint32_t inverse = 0x7f007f00u - scales;
-  return {.steep = SplatHalf(inverse + kTwice, half),
-          .middle = SplatHalf(inverse, half),
-          .flat = SplatHalf(inverse - kTwice, half),
-          .start = SplatHalf(0x43004300u + coarse, half),
-          .back = SplatHalf(coarse * 0x186, half)};  // of 0x80: -128
+// Of half 0 or 1 of a pair of groups.
+__device__ inline E2m1Lines LinesOf(const Fp4Scales& scales, int half) {
+  return {.slope = SplatHalf(0x7f807f80u - scales.stored, half),
+          .start = SplatHalf(0x43004300u + scales.coarse, half),
+          .back = SplatHalf(scales.coarse * 0x186, half)};  // of 0x80: -128
+}
+
+// The codes of two magnitudes, each in the lowest byte of its half.
+template <bool kSimulate>
+__device__ inline uint32_t EncodeE2m1Pair(__nv_bfloat162 x, const E2m1Lines& lines) {
+  const auto both = [](float value) { return AsBf16x2(SplatBf16(value)); };
+  // From code 2 of the second sums, 0x43fc, to that of the first, 0x4302, modulo 2^16.
+  constexpr uint32_t kToFirst = 0xff06ff06u;
+  const __nv_bfloat162 slope = AsBf16x2(lines.slope);
+  const __nv_bfloat162 second = __hfma2(x, slope, both(504));
+  __nv_bfloat162 first = __hfma2(x, slope, kSimulate ? AsBf16x2(lines.start) : both(128));
+  if constexpr (kSimulate) first = __hfma2(first, both(1), AsBf16x2(lines.back));
+  return __viaddmin_u16x2(AsWord(second), kToFirst, AsWord(first));
 }
 
 // Eight e2m1 codes of a chunk, the first in the lowest nibble.
 template <bool kSimulate>
 __device__ inline uint32_t EncodeE2m1Chunk(const uint32_t (&words)[4], const E2m1Lines& lines) {
-  const auto both = [](float value) { return AsBf16x2(SplatBf16(value)); };
-  uint32_t codes[4];  // in the lowest bits of halves
+  uint32_t codes[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const __nv_bfloat162 x = __habs2(AsBf16x2(words[k]));
-    __nv_bfloat162 steep = __hfma2(x, AsBf16x2(lines.steep), AsBf16x2(lines.start));
-    if constexpr (kSimulate) steep = __hfma2(steep, both(1), AsBf16x2(lines.back));
-    const __nv_bfloat162 middle = __hfma2(x, AsBf16x2(lines.middle), both(130));
-    const __nv_bfloat162 flat = __hfma2(x, AsBf16x2(lines.flat), both(132));
-    codes[k] = AsWord(__hmin2(__hmin2(steep, middle), flat));
+    codes[k] = EncodeE2m1Pair<kSimulate>(__habs2(AsBf16x2(words[k])), lines);
   }
   const uint32_t even = GatherLowBytes(codes);
   const uint32_t odd = GatherLowBytes(codes + 2);
-  constexpr uint32_t kLowNibbles = 0x0f0f0f0fu;
-  const uint32_t signs =
-      (GatherSigns(words) & kLowNibbles) | (GatherSigns(words + 2) & ~kLowNibbles);
+  const uint32_t signs = Select(0x0f0f0f0fu, GatherSigns(words), GatherSigns(words + 2));
   return (signs & 0x88888888u) | (even + 16 * odd);
+}
+
+// Largest magnitude of a group that is a lane's own, in both halves.
+__device__ inline uint32_t LargestOfGroup(const uint32_t (&words)[4][4]) {
+  const auto larger = [](uint32_t than, const uint32_t(&of)[4]) {
+    const auto magnitude = [&](int i) { return AsWord(__habs2(AsBf16x2(of[i]))); };
+    const uint32_t two = MaxPair(MaxPair(magnitude(0), magnitude(1)), than);
+    return MaxPair(MaxPair(magnitude(2), magnitude(3)), two);
+  };
+  const uint32_t lower = larger(MaxMagnitudePair(words[0]), words[1]);
+  const uint32_t halves = larger(larger(lower, words[2]), words[3]);
+  return MaxPair(halves, __byte_perm(halves, 0, 0x1032));
 }
 
 template <bool kSimulate>
@@ -148,22 +180,11 @@ struct IndexWriter<EntryFormat::kFp4Index, kSimulate> {
   __device__ static void Store(const Tile& tile, const uint32_t (&largest)[2],
                                const EntryPlace& place, int entries_per_page) {
     uint32_t codes[Tile::kChunks];
-    uint32_t stored[2];
+    const Fp4Scales scales[2] = {ScalesOf<kSimulate>(largest[0]), ScalesOf<kSimulate>(largest[1])};
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      stored[i] = Fp4ScalePair(largest[i]);
-      uint32_t coarse = 0;
-      if constexpr (kSimulate) {
-        const uint32_t rounded = RoundedFp4ScalePair(largest[i]);
-        coarse = stored[i] - rounded;
-        stored[i] = rounded;
-      }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int chunk = 2 * i + half;
-        codes[chunk] =
-            EncodeE2m1Chunk<kSimulate>(tile.words[chunk], LinesOf(stored[i], coarse, half));
-      }
+    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+      const E2m1Lines lines = LinesOf(scales[chunk / 2], chunk % 2);
+      codes[chunk] = EncodeE2m1Chunk<kSimulate>(tile.words[chunk], lines);
     }
     std::byte* values = place.page + place.index * 64;
 #pragma unroll
@@ -174,8 +195,8 @@ struct IndexWriter<EntryFormat::kFp4Index, kSimulate> {
     }
     if (Tile::LaneOfRow() == 0) {
       // Exponent fields.
-      const uint32_t scales = __byte_perm(stored[0] >> 7, stored[1] >> 7, 0x6420);
-      reinterpret_cast<uint32_t*>(place.page + entries_per_page * 64)[place.index] = scales;
+      reinterpret_cast<uint32_t*>(place.page + entries_per_page * 64)[place.index] =
+          __byte_perm(scales[0].stored >> 7, scales[1].stored >> 7, 0x6420);
     }
   }
 };

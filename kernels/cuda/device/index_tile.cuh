@@ -182,12 +182,13 @@ __device__ inline void RotateRows(EntryTile<128>& tile, const EntryOperands<128>
   }
 }
 
+inline constexpr float kHadamardNorm = 0.08838834764831845f;  // 128^(-1/2)
+
 // Hadamard128 of a row of every lane, BF16 in and out. Six of the seven index bits are a product
 // with a matrix of +-1; bit 1 is one addition. No lane exchanges data: outputs lie where the inputs
 // did, or split (see EntryOperands).
 __device__ inline void HadamardRow(EntryTile<128>& tile, const EntryOperands<128>& operands) {
   using Tile = EntryTile<128>;
-  constexpr float kNorm = 0.08838834764831845f;
   const uint4 signs = operands.signs[threadIdx.x % 32];
   const uint4 opposite = operands.opposite[threadIdx.x % 32];
   const uint32_t matrices[2][2][2] = {{{signs.x, signs.y}, {signs.z, signs.w}},
@@ -204,12 +205,12 @@ __device__ inline void HadamardRow(EntryTile<128>& tile, const EntryOperands<128
       const int odd = ((input & chunk) ^ (input & chunk) / 2) & 1;
       MultiplyAdd(sums, tile.words[input], matrices[odd][pair]);
     }
-    const float low = kNorm * sums[0];
-    const float high = kNorm * sums[1];
+    const float low = kHadamardNorm * sums[0];
+    const float high = kHadamardNorm * sums[1];
     result[chunk][2 * pair] =
-        PackBf16(__fmaf_rn(kNorm, sums[2], low), __fmaf_rn(kNorm, sums[3], high));
+        PackBf16(__fmaf_rn(kHadamardNorm, sums[2], low), __fmaf_rn(kHadamardNorm, sums[3], high));
     result[chunk][2 * pair + 1] =
-        PackBf16(__fmaf_rn(-kNorm, sums[2], low), __fmaf_rn(-kNorm, sums[3], high));
+        PackBf16(__fmaf_rn(-kHadamardNorm, sums[2], low), __fmaf_rn(-kHadamardNorm, sums[3], high));
   }
 #pragma unroll
   for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
