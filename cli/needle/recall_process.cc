@@ -59,7 +59,10 @@ absl::StatusOr<std::unique_ptr<RecallProcess>> RecallProcess::Start(
       binary.filename().string(), pid, std::move(input.write_end), std::move(output.read_end)));
 }
 
+// The end of its input is what ends a child that has inherited to ignore the signal.
 RecallProcess::~RecallProcess() {
+  input_ = Fd();
+  output_ = Fd();
   kill(pid_, SIGTERM);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -35,8 +35,8 @@ class RecallProcess {
 
   const std::string name_;
   const pid_t pid_;
-  const Fd input_;   // written to
-  const Fd output_;  // read from
+  Fd input_;   // written to
+  Fd output_;  // read from
   std::string received_;
 };
 
