@@ -62,7 +62,10 @@ ConfigOption& BoundOption::Unit(std::string unit) {
 }
 
 absl::Status BoundOption::Assign(const std::vector<std::string>& texts) {
-  given_ = true;
+  // An empty text gives nothing: so does a shell for a variable that is not set.
+  given_ = std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
+    return !absl::StripAsciiWhitespace(text).empty();
+  });
   if (auto* const* list = std::get_if<std::vector<std::string>*>(&field_)) {
     std::vector<std::string> items;
     for (const std::string& text : texts) {

@@ -204,6 +204,16 @@ TEST_F(ConfigTest, ARequiredOptionMustComeFromFlagOrFile) {
   EXPECT_THAT(Parse({"--model-dir=m"}), IsOk());
 }
 
+TEST_F(ConfigTest, ARequiredOptionIsMissingWhereNothingIsGiven) {
+  std::string model;
+  std::vector<std::string> workers;
+  parser_.Add("model-dir", &model, "directory").Required();
+  parser_.Add("workers", &workers, "one or more").Required();
+  EXPECT_THAT(Parse({"--model-dir=", "--workers="}),
+              StatusIs(kInvalid, AllOf(HasSubstr("--model-dir is required"),
+                                       HasSubstr("--workers is required"))));
+}
+
 TEST_F(ConfigTest, ARequiredOptionMayComeFromTheFile) {
   std::string model;
   parser_.Add("model-dir", &model, "directory").Required();
