@@ -25,8 +25,7 @@ struct LaneServiceOptions {
 class LaneService {
  public:
   // `fabric` and `receiver` outlive the service. It takes the connections that come to `listener`
-  // (unix_lane.h), which may be invalid. RESOURCE_EXHAUSTED without staging
-  // memory or descriptors.
+  // (unix_lane.h), which may be invalid. RESOURCE_EXHAUSTED without staging memory or descriptors.
   static absl::StatusOr<std::unique_ptr<LaneService>> Start(Fabric* fabric, Receiver* receiver,
                                                             Fd listener,
                                                             const LaneServiceOptions& options = {});
