@@ -126,8 +126,10 @@ void BindRouterConfig(RouterConfig& config, ConfigParser& parser) {
              "for its body, and for the message of a gRPC call");
   parser.Add("idle-timeout", &config.idle_timeout,
              "between two requests of a connection; then it is closed");
-  parser.Add("write-timeout", &config.write_timeout,
-             "for a client to take what was written; then it counts as gone");
+  parser.Add(
+      "write-timeout", &config.write_timeout,
+      "for a client to take what was written, ten times as long over gRPC; then it counts as "
+      "gone");
   parser
       .Add("max-prompt-tokens", &config.max_prompt_tokens,
            "of a request; more is answered 400. 0: as many as the largest decode worker can hold")

@@ -36,6 +36,9 @@ constexpr std::chrono::milliseconds kHealthPeriod{100};
 constexpr int kOtherFiles = 256;
 // gRPC's budget has its connections and calls in it, not only messages.
 constexpr int64_t kLeastGrpcBytes = 64 << 20;
+// A client's gRPC says that something was taken once it is much of a window of 64 KiB: to one that
+// reads its answer aloud, that is more than a minute.
+constexpr int kGrpcPatience = 10;  // write timeouts
 
 absl::StatusOr<std::vector<ListedWorkers>> WorkersOf(const RouterConfig& config) {
   BATON_ASSIGN_OR_RETURN(std::vector<ListedWorkers> listed,
@@ -144,7 +147,7 @@ struct Router::Impl {
                    .max_waiting_bytes = std::max(config.max_buffered_bytes, kLeastGrpcBytes),
                    .message_timeout = config.body_timeout,
                    .max_unread_bytes = config.max_unread_bytes,
-                   .write_timeout = config.write_timeout},
+                   .write_timeout = kGrpcPatience * config.write_timeout},
                   prepared.keys.get()) {}
 
   absl::Status Listen();
