@@ -29,7 +29,10 @@ inline std::string FieldAtFault(const absl::Status& status) {
 // header.
 inline std::string Quoted(absl::string_view text) {
   constexpr size_t kLongest = 100;
-  return absl::StrCat("'", text.substr(0, kLongest), text.size() > kLongest ? "...'" : "'");
+  if (text.size() <= kLongest) return absl::StrCat("'", text, "'");
+  size_t cut = kLongest;  // between two characters: what is not UTF-8, clients cannot show
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
+  return absl::StrCat("'", text.substr(0, cut), "...'");
 }
 
 }  // namespace baton::router

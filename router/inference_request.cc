@@ -88,35 +88,38 @@ absl::StatusOr<RequestedSampling> SamplingFromProto(const v1::SamplingParams& pr
   return sampling;
 }
 
-// The number of a field in the message, or in one within, that this router does not know; 0: there
-// is none.
-int UnknownField(const google::protobuf::Message& message) {
+// A field that this router does not know is refused: it was meant to change the answer. `path` is
+// what the message is called.
+absl::Status CheckAllKnown(const google::protobuf::Message& message, const std::string& path) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
-  if (!unknown.empty()) return unknown.field(0).number();
+  if (!unknown.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path.empty() ? "the request" : path, " has a field of number ",
+                     unknown.field(0).number(), " that this router does not know"));
+  }
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
   for (const google::protobuf::FieldDescriptor* field : fields) {
     // Maps are of scalars.
     if (field->cpp_type() != field->CPPTYPE_MESSAGE || field->is_map()) continue;
-    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      const int number =
-          UnknownField(field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
-                                            : reflection.GetMessage(message, field));
-      if (number != 0) return number;
+    const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    if (!field->is_repeated()) {
+      BATON_RETURN_IF_ERROR(CheckAllKnown(reflection.GetMessage(message, field), name));
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+      BATON_RETURN_IF_ERROR(CheckAllKnown(reflection.GetRepeatedMessage(message, field, i),
+                                          absl::StrCat(name, "[", i, "]")));
     }
   }
-  return 0;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<GenerationRequest> RequestFromProto(const v1::GenerateRequest& proto) {
-  if (const int number = UnknownField(proto); number != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the request has a field of number ", number,
-                                                   " that this router does not know"));
-  }
+  BATON_RETURN_IF_ERROR(CheckAllKnown(proto, ""));
   GenerationRequest request;
   request.endpoint = Endpoint::kGrpcGenerate;
   request.model = proto.model();

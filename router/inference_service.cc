@@ -121,9 +121,13 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
     auto self = shared_from_this();
     stream_ = GenerateStream::Create(
         kMaxQueuedDeltas,
-        {.on_message = [self](v1::GenerateRequest&& message) { self->OnMessage(message); },
+        {.on_message =
+             [self](v1::GenerateRequest&& message) { self->OnMessage(std::move(message)); },
          .on_half_close =
-             [self] { self->RefuseUnasked(absl::InvalidArgumentError("the call has no message")); },
+             [self] {
+               self->RefuseUnasked(absl::InvalidArgumentError(
+                   "the call has no message that is a GenerateRequest (strings are UTF-8)"));
+             },
          .on_done = [self](const absl::Status&) { self->OnDone(); }},
         static_cast<size_t>(service_->options_.max_unread_bytes));
     context_->AddInitialMetadata("x-request-id", client_id_.empty() ? id_.ToString() : client_id_);
@@ -171,27 +175,22 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
     if (!asked_.exchange(true)) Refuse(status);
   }
 
-  void OnMessage(const v1::GenerateRequest& message) {
+  // Only counted, by its memory, of which small messages in it take many times their bytes: to look
+  // at it takes time, too, which the threads that tokenize have.
+  void OnMessage(v1::GenerateRequest message) {
     if (asked_.exchange(true)) return;
-    absl::StatusOr<GenerationRequest> request = RequestFromProto(message);
-    if (!request.ok()) {
-      Refuse(request.status());
-      return;
-    }
     // A message is gRPC's to count only until it is here.
     auto held = std::make_shared<BodyBudget::Share>(&service_->waiting_bytes_);
-    if (!held->Grow(static_cast<int64_t>(message.ByteSizeLong()))) {
+    if (!held->Grow(static_cast<int64_t>(message.SpaceUsedLong()))) {
       Refuse(absl::ResourceExhaustedError("too many bytes of requests wait to be tokenized"));
       return;
     }
-    request->id = id_;
-    request->client_id = client_id_;
     const Clock::TimePoint arrival = Clock::Real().Now();
     const std::chrono::nanoseconds timeout =
         rpc::RemainingTime(*context_).value_or(std::chrono::nanoseconds::max());
     std::function<void()> begin = [self = shared_from_this(), arrival, timeout, held,
-                                   asked = *std::move(request)]() mutable {
-      self->Begin(std::move(asked), timeout - (Clock::Real().Now() - arrival));
+                                   asked = std::move(message)] {
+      self->Begin(asked, timeout - (Clock::Real().Now() - arrival));
     };
     if (!service_->waiting_.TryPush(std::move(begin))) {
       Refuse(absl::ResourceExhaustedError("too many requests wait to be tokenized"));
@@ -199,13 +198,20 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
   }
 
   // On a thread that tokenizes. The generation ends with the call, whichever comes first.
-  void Begin(GenerationRequest asked, std::chrono::nanoseconds timeout) {
+  void Begin(const v1::GenerateRequest& message, std::chrono::nanoseconds timeout) {
     if (done()) {
       Refuse(absl::CancelledError("the client has gone while the request waited"));
       return;
     }
+    absl::StatusOr<GenerationRequest> asked = RequestFromProto(message);
+    if (!asked.ok()) {
+      Refuse(asked.status());
+      return;
+    }
+    asked->id = id_;
+    asked->client_id = client_id_;
     const absl::StatusOr<std::shared_ptr<Generation>> generation = service_->service_.load()->Start(
-        std::move(asked), std::make_shared<GrpcSink>(stream_, id_), timeout);
+        *std::move(asked), std::make_shared<GrpcSink>(stream_, id_), timeout);
     if (!generation.ok()) {
       stream_->Finish(WithoutField(generation.status()));
       return;

@@ -20,7 +20,7 @@ namespace baton::router {
 
 struct InferenceOptions {
   int threads = 2;  // that tokenize
-  // Requests that wait for them, and the bytes of their messages; more are RESOURCE_EXHAUSTED.
+  // Requests that wait for them, and the memory of their messages; more are RESOURCE_EXHAUSTED.
   int max_waiting = 64;
   int64_t max_waiting_bytes = 512 << 20;
   std::chrono::nanoseconds message_timeout = std::chrono::seconds(60);  // from the call on

@@ -99,11 +99,16 @@ TEST(InferenceServiceTest, SlowStartsHoldUpNoOtherCallAndQueueUpToALimit) {
     v1::ListModelsResponse models;
     EXPECT_THAT(rpc::FromGrpc(stub->ListModels(&context, {}, &models)), IsOk());
   }
-  grpc::ClientContext context;
   v1::GenerateRequest large;
   large.set_prompt(std::string(1000, 'x'));
-  EXPECT_THAT(rpc::FromGrpc(stub->Generate(&context, large)->Finish()),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("too many bytes")));
+  v1::GenerateRequest many;  // a few bytes each, but not in memory
+  for (int i = 0; i < 50; ++i) many.mutable_chat()->add_messages();
+  EXPECT_LT(many.ByteSizeLong(), 200u);
+  for (const v1::GenerateRequest& request : {large, many}) {
+    grpc::ClientContext context;
+    EXPECT_THAT(rpc::FromGrpc(stub->Generate(&context, request)->Finish()),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("too many bytes")));
+  }
 
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (ended == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
