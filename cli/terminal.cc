@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "router/tokenizer/utf8.h"
 
@@ -82,6 +83,15 @@ std::string Harmless(absl::string_view text) {
     at += unit.bytes;
   }
   return kept;
+}
+
+std::string HarmlessName(absl::string_view text) {
+  constexpr size_t kShown = 80;
+  const std::string kept = absl::StrReplaceAll(Harmless(text), {{"\n", " "}, {"\t", " "}});
+  if (Width(kept) <= kShown) return kept;
+  size_t end = 0;
+  for (size_t i = 1; i < kShown; ++i) end += router::NextUtf8(kept, end).bytes;
+  return absl::StrCat(kept.substr(0, end), "…");
 }
 
 std::string Styled(absl::string_view text, Style style, bool colour) {

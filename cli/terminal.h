@@ -25,6 +25,8 @@ std::string Styled(absl::string_view text, Style style, bool colour);
 // `text` without what a terminal would take for commands, which comes from servers and models too:
 // no control characters but line feeds and tabs, in no encoding, and nothing that is not UTF-8.
 std::string Harmless(absl::string_view text);
+// The same for what others call something: one line, of which 80 characters are shown.
+std::string HarmlessName(absl::string_view text);
 
 // Columns under headings; cells that look like numbers are aligned to the right.
 class Table {

@@ -67,7 +67,7 @@ std::string Figures(const Generation& answer) {
   const ServedBy& by = answer.served_by;
   if (by.decode_worker.empty()) return text;
   const auto called = [](const std::string& name, const std::string& address) {
-    return Harmless(name.empty() ? address : name);
+    return HarmlessName(name.empty() ? address : name);
   };
   absl::StrAppend(&text, "; ", called(by.prefill_name, by.prefill_worker),
                   by.prefill_worker.empty() ? "" : " -> ", called(by.decode_name, by.decode_worker),

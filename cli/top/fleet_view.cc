@@ -22,9 +22,10 @@ Json Milliseconds(double seconds) { return std::isfinite(seconds) ? Json(seconds
 
 // By its name, with the address where others share it.
 std::string Called(const WorkerFigures& worker, const FleetFigures& fleet) {
-  if (worker.name.empty()) return Harmless(worker.address);
+  const std::string address = HarmlessName(worker.address);
+  if (worker.name.empty()) return address;
   const bool shared = std::ranges::count(fleet.workers, worker.name, &WorkerFigures::name) > 1;
-  return Harmless(shared ? absl::StrCat(worker.name, " ", worker.address) : worker.name);
+  return absl::StrCat(HarmlessName(worker.name), shared ? absl::StrCat(" ", address) : "");
 }
 
 // What it is, for programs.

@@ -52,6 +52,13 @@ TEST(TerminalTest, NoCommandGetsThrough) {
       << "C1 in 8 bits, and half a character";
 }
 
+TEST(TerminalTest, ANameIsOneShortLine) {
+  EXPECT_EQ(HarmlessName("prefill-0@gpu7.example"), "prefill-0@gpu7.example");
+  EXPECT_EQ(HarmlessName("a\nb\tc\033[2J"), "a b c[2J");
+  EXPECT_EQ(HarmlessName(std::string(80, 'x')), std::string(80, 'x'));
+  EXPECT_EQ(HarmlessName("µ" + std::string(10'000, 'x')), "µ" + std::string(78, 'x') + "…");
+}
+
 TEST(TerminalTest, QuantitiesAreShort) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1234), "1.23 kB");
