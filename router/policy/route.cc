@@ -117,31 +117,25 @@ std::string WhyNoneReady(const Snapshot& snapshot, WorkerRole role) {
 }
 
 // "decode worker a", "decode workers a, b and 3 more".
-std::string NamesOfReady(const Snapshot& snapshot, WorkerRole role) {
+std::string NamesOf(const std::vector<const Worker*>& workers) {
   constexpr size_t kMostNames = 4;
   std::vector<std::string> names;
-  for (const Worker& worker : snapshot.workers) {
-    if (worker.role == role && worker.ready) names.push_back(worker.target);
-  }
+  for (const Worker* worker : workers) names.push_back(worker->target);
   const size_t more = names.size() - std::min(names.size(), kMostNames);
   const char* plural = names.size() == 1 ? "" : "s";
   names.resize(names.size() - more);
-  return absl::StrCat(WorkerRoleName(role), " worker", plural, " ", absl::StrJoin(names, ", "),
+  return absl::StrCat(WorkerRoleName(workers.front()->role), " worker", plural, " ",
+                      absl::StrJoin(names, ", "),
                       more == 0 ? "" : absl::StrCat(" and ", more, " more"));
 }
 
-// Workers of both roles are ready, but no pair of them works together. The first of each stand for
+// There are workers of both roles, but no pair of them works together. The first of each stand for
 // the others: /health has a reason for each.
-absl::Status NoneFits(const Snapshot& snapshot) {
-  const auto first = [&](WorkerRole role) -> const Worker& {
-    return *std::ranges::find_if(snapshot.workers, [&](const Worker& worker) {
-      return worker.role == role && worker.ready;
-    });
-  };
-  return absl::UnavailableError(
-      absl::StrCat(NamesOfReady(snapshot, WorkerRole::kPrefill), " cannot work with ",
-                   NamesOfReady(snapshot, WorkerRole::kDecode), ": ",
-                   WhyUnfit(first(WorkerRole::kPrefill), first(WorkerRole::kDecode))));
+absl::Status NoneFits(const std::vector<const Worker*>& prefills,
+                      const std::vector<const Worker*>& decodes) {
+  return absl::UnavailableError(absl::StrCat(NamesOf(prefills), " cannot work with ",
+                                             NamesOf(decodes), ": ",
+                                             WhyUnfit(*prefills.front(), *decodes.front())));
 }
 
 // What the request takes of a worker's context: a prefill worker samples one token.
@@ -186,6 +180,12 @@ absl::Status TooLong(const Snapshot& snapshot, WorkerRole role, const RouteQuery
                             query.new_tokens, " more")));
 }
 
+// Of a request that any worker could take.
+absl::Status RouteOfShortest(const Snapshot& snapshot) {
+  RoundRobin any;
+  return ChooseRoute(snapshot, RouteQuery{.prompt_tokens = 1}, any).status();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy) {
@@ -209,11 +209,12 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
   if (split && prefills.empty()) return TooLong(snapshot, WorkerRole::kPrefill, query);
 
   if (split) {
-    std::erase_if(decodes, [&](const Worker* decode) {
+    const auto fits_none = [&](const Worker* decode) {
       return std::ranges::none_of(prefills,
                                   [&](const Worker* prefill) { return Fit(*prefill, *decode); });
-    });
-    if (decodes.empty()) return NoneFits(snapshot);
+    };
+    if (std::ranges::all_of(decodes, fits_none)) return NoneFits(prefills, decodes);
+    std::erase_if(decodes, fits_none);
   }
   DropTooSmall(decodes, WorkerRole::kDecode, query);
   if (decodes.empty()) return TooLong(snapshot, WorkerRole::kDecode, query);
@@ -232,20 +233,18 @@ absl::StatusOr<Route> ChooseRoute(const Snapshot& snapshot, const RouteQuery& qu
   return route;
 }
 
-bool HasRoute(const Snapshot& snapshot) {
-  RoundRobin any;
-  return ChooseRoute(snapshot, RouteQuery{.prompt_tokens = 1}, any).ok();
-}
+bool HasRoute(const Snapshot& snapshot) { return RouteOfShortest(snapshot).ok(); }
 
 std::string WhyNoRoute(const Snapshot& snapshot) {
-  if (HasRoute(snapshot)) return "";
+  const absl::Status status = RouteOfShortest(snapshot);
+  if (status.ok()) return "";
   std::vector<std::string> missing;
   for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kDecode}) {
     const bool needed = role == WorkerRole::kDecode || snapshot.prefill_is_split;
     if (needed && snapshot.CountReady(role) == 0) missing.push_back(WhyNoneReady(snapshot, role));
   }
   if (!missing.empty()) return absl::StrJoin(missing, "; ");
-  return std::string(NoneFits(snapshot).message());
+  return std::string(status.message());
 }
 
 }  // namespace baton::router

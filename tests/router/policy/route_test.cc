@@ -109,6 +109,16 @@ TEST(RouteTest, PairsOnlyWorkersWithATransportInCommon) {
                         "transports of p1 are shm, those of d0 are grpc"));
 }
 
+TEST(RouteTest, WhyNoneFitsIsSaidOfThoseThatCouldTakeTheRequest) {
+  Snapshot snapshot = TwoAndTwo();
+  snapshot.workers[0].max_context_tokens = 10;  // it would fit
+  snapshot.workers[1].transports = {"shm"};
+  snapshot.workers[2].transports = snapshot.workers[3].transports = {"grpc"};
+  EXPECT_THAT(Choice(snapshot, {.prompt_tokens = 10}),
+              HasSubstr("UNAVAILABLE: prefill worker p1 cannot work with decode workers d0, d1: "
+                        "the transports of p1 are shm, those of d0 are grpc"));
+}
+
 TEST(RouteTest, AvoidsWorkersThatTheRequestFailedOnByIncarnation) {
   const Snapshot snapshot = TwoAndTwo();
   const std::vector<WorkerId> failed = {{"d0", 7}, {"p0", 7}};
