@@ -272,9 +272,11 @@ class GrpcPrefillClient::Call final : public PrefillCall,
         events_.on_accepted(message.accepted().prefill_incarnation());
         break;
       case v1::PrefillRunResponse::kStarted:
+        said_more_ = true;
         events_.on_started();
         break;
       case v1::PrefillRunResponse::kFinished: {
+        said_more_ = true;
         const v1::PrefillRunResponse::Finished& finished = message.finished();
         PrefillDone done{.first_token = finished.first_token_id(),
                          .cached_tokens = finished.cached_tokens(),
@@ -308,8 +310,9 @@ class GrpcPrefillClient::Call final : public PrefillCall,
       if (absl::IsUnavailable(status) || absl::IsFailedPrecondition(status)) {
         link_->Forget(incarnation);
       }
-      // The agreement was with an earlier process at that address: ask the one that is there now.
-      if (kept && absl::IsFailedPrecondition(status) && !cancelled()) {
+      // The agreement was with an earlier process at that address: ask the one that is there now,
+      // unless it would answer for what this one has said.
+      if (kept && !said_more_ && absl::IsFailedPrecondition(status) && !cancelled()) {
         Start(/*incarnation=*/0);
         return;
       }
@@ -330,8 +333,9 @@ class GrpcPrefillClient::Call final : public PrefillCall,
   const std::shared_ptr<const Shared> shared_;
   const std::shared_ptr<Link> link_;
   const PrefillOpen open_;
-  PrefillEvents events_;  // callbacks only, as is accepted_
+  PrefillEvents events_;  // callbacks only, as the next two
   bool accepted_ = false;
+  bool said_more_ = false;  // Started or Finished
 
   mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -130,6 +130,22 @@ TEST_F(GrpcPrefillClientTest, ARestartedWorkerIsTriedOnceMoreUnderItsNewIncarnat
 }
 
 // gRPC would answer with the last failure for up to a second more.
+// Else the first token of one could be taken for that of the other.
+TEST_F(GrpcPrefillClientTest, NobodyElseIsAskedWithinACallInWhichSomethingWasSaid) {
+  worker_.run = [](auto*, auto*) { return grpc::Status::OK; };
+  EXPECT_THAT(Call(), IsOk());  // from now on there is an agreement
+  std::atomic<int> calls = 0;
+  worker_.run = [&](auto*, FakePrefill::Stream* stream) {
+    ++calls;
+    v1::PrefillRunResponse response;
+    response.mutable_finished()->set_first_token_id(7);
+    stream->Write(response);
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "incarnation");
+  };
+  EXPECT_THAT(Call(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(GrpcPrefillClientTest, AWorkerThatIsBackIsReachedAtOnce) {
   worker_.run = [](auto*, auto*) { return grpc::Status::OK; };
   const int port = server_->port();
