@@ -13,6 +13,12 @@ std::string Short(const Json& value) {
   return text.size() <= kLongest ? text : TypeOf(value);
 }
 
+// Clients choose what keys are called, so errors do not repeat all of them.
+std::string ShortKey(const std::string& key) {
+  constexpr size_t kLongest = 100;
+  return key.size() <= kLongest ? key : absl::StrCat(key.substr(0, kLongest), "...");
+}
+
 }  // namespace
 
 std::string TypeOf(const Json& value) {
@@ -44,7 +50,7 @@ const Json* FieldReader::Find(const std::string& key) {
 }
 
 std::string FieldReader::PathTo(const std::string& key) const {
-  return path_.empty() ? key : absl::StrCat(path_, ".", key);
+  return absl::StrCat(path_, path_.empty() ? "" : ".", ShortKey(key));
 }
 
 void FieldReader::Fail(const std::string& key, const std::string& message,

@@ -47,7 +47,7 @@ class FieldReader {
             const std::string& code = "invalid_value");
   void FailMissing(const std::string& key);
   void FailType(const std::string& key, const Json& value, const std::string& expected);
-  // "messages[0].role"
+  // "messages[0].role"; the beginning of a key that is long.
   std::string PathTo(const std::string& key) const;
 
   const std::optional<ApiError>& error() const { return error_; }

@@ -215,6 +215,14 @@ TEST(RequestTest, UnsupportedAndUnknownFieldsHaveCodes) {
   EXPECT_EQ(Error(Completion(R"("messages":[])")).param, "messages");
 }
 
+TEST(RequestTest, ErrorsDoNotRepeatLongKeys) {
+  const std::string key(100'000, 'k');
+  const std::string shown = std::string(100, 'k') + "...";
+  EXPECT_EQ(Error(Chat('"' + key + R"(":1)")).param, shown);
+  EXPECT_EQ(Error(Chat(R"("logit_bias":{")" + key + R"(":1})")).message,
+            "logit_bias." + shown + " is not a token id");
+}
+
 TEST(RequestTest, ErrorsHaveTheCodesOfOpenAi) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("temperature":"hot")", "invalid_type"},
