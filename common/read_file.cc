@@ -1,6 +1,8 @@
 #include "common/read_file.h"
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 
@@ -22,6 +24,15 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) 
   }
   if (stream.bad()) return absl::DataLossError(absl::StrCat("cannot read ", path));
   return bytes;
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t max_bytes) {
+  std::error_code ignored;  // ReadFile says what it is
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  return ReadFile(path, max_bytes);
 }
 
 }  // namespace baton

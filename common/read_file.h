@@ -13,4 +13,9 @@ namespace baton {
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      size_t max_bytes = std::numeric_limits<size_t>::max());
 
+// The same of a file that must be a regular one, else INVALID_ARGUMENT: to open a pipe is to wait
+// for who writes to it, for ever perhaps, and some devices have no end.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
+                                            size_t max_bytes = std::numeric_limits<size_t>::max());
+
 }  // namespace baton

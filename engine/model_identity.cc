@@ -16,7 +16,7 @@ absl::StatusOr<ModelIdentity> ReadModelIdentity(const std::string& model_dir) {
 
   const std::filesystem::path path = std::filesystem::path(model_dir) / "tokenizer.json";
   if (!std::filesystem::exists(path, error)) return identity;
-  BATON_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path.string()));
+  BATON_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path.string()));
   identity.tokenizer_hash = Fnv1a64(bytes);
   return identity;
 }

@@ -13,7 +13,8 @@ struct ModelIdentity {
   uint64_t tokenizer_hash = 0;  // FNV-1a of tokenizer.json; 0: there is none
 };
 
-// DATA_LOSS, naming the file, when tokenizer.json exists but cannot be read.
+// DATA_LOSS, naming the file, when tokenizer.json exists but cannot be read; INVALID_ARGUMENT when
+// it is no regular file.
 absl::StatusOr<ModelIdentity> ReadModelIdentity(const std::string& model_dir);
 
 }  // namespace baton::engine

@@ -1,6 +1,5 @@
 #include "common/tls/certificate_files.h"
 
-#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -178,24 +177,14 @@ absl::Status Check(const CertificateFiles& files, const CertificateTexts& texts)
   return VerifyChain(files, shown, cas);
 }
 
-// To open a pipe is to wait for who writes to it, for ever perhaps, and so is to read a terminal.
-absl::StatusOr<std::string> ReadRegularFile(const std::string& path) {
-  std::error_code error;  // ReadFile says what it is
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    return Invalid(path, " is not a regular file");
-  }
-  return ReadFile(path, kMaxFileBytes);
-}
-
 }  // namespace
 
 absl::StatusOr<CertificateTexts> ReadCertificateFiles(const CertificateFiles& files) {
   CertificateTexts texts;
-  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadRegularFile(files.certificate));
-  BATON_ASSIGN_OR_RETURN(texts.key, ReadRegularFile(files.key));
+  BATON_ASSIGN_OR_RETURN(texts.certificate, ReadRegularFile(files.certificate, kMaxFileBytes));
+  BATON_ASSIGN_OR_RETURN(texts.key, ReadRegularFile(files.key, kMaxFileBytes));
   if (!files.ca.empty()) {
-    BATON_ASSIGN_OR_RETURN(texts.ca, ReadRegularFile(files.ca));
+    BATON_ASSIGN_OR_RETURN(texts.ca, ReadRegularFile(files.ca, kMaxFileBytes));
   }
   BATON_RETURN_IF_ERROR(Check(files, texts));
   return texts;

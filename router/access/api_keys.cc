@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(std::string path, const C
 }
 
 absl::Status ApiKeys::Read() const {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxFileBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path_, kMaxFileBytes));
   BATON_ASSIGN_OR_RETURN(keys_, ParseKeys(path_, text));
   return absl::OkStatus();
 }

@@ -21,8 +21,8 @@ namespace baton::router {
 class ApiKeys {
  public:
   // NOT_FOUND, DATA_LOSS: see ReadFile. INVALID_ARGUMENT, naming file and line: not a key of 16 to
-  // 256 printable characters without spaces, no key at all, or more than 1 MiB. `clock` outlives
-  // it.
+  // 256 printable characters without spaces, no key at all, no regular file, or more than 1 MiB.
+  // `clock` outlives it.
   static absl::StatusOr<std::unique_ptr<ApiKeys>> Load(std::string path,
                                                        const Clock& clock = Clock::Real());
 

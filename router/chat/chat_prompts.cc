@@ -8,7 +8,7 @@
 namespace baton::router {
 
 absl::StatusOr<ChatPrompts> LoadChatPrompts(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   const auto root = ParseJson(text);
   if (!root.ok() || !root->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));

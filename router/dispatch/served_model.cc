@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kMaxInt = std::numeric_limits<int32_t>::max();
 
 absl::StatusOr<Json> ReadObject(const fs::path& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path.string()));
   absl::StatusOr<Json> json = ParseJson(text);
   if (!json.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", json.status().message()));

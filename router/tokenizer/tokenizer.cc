@@ -63,7 +63,7 @@ class Tokenizer::Encoder {
 };
 
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   absl::StatusOr<Tokenizer> tokenizer = Parse(text);
   if (!tokenizer.ok()) return StatusBuilder(tokenizer.status()) << path;
   return tokenizer;

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <sys/stat.h>
+
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/test_path.h"
 
@@ -47,6 +49,21 @@ TEST(ReadFileTest, NamesAFileThatIsMissing) {
 TEST(ReadFileTest, NamesADirectory) {
   EXPECT_THAT(ReadFile(::testing::TempDir()),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(::testing::TempDir())));
+}
+
+// It would be waited for, and read, for ever.
+TEST(ReadFileTest, WaitsForNothingThatIsNoRegularFile) {
+  const std::string path = Written("bytes");
+  EXPECT_THAT(ReadRegularFile(path), baton::testing::IsOkAndHolds("bytes"));
+  EXPECT_THAT(ReadRegularFile(path, 4), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ReadRegularFile("/nowhere/config.json"), StatusIs(absl::StatusCode::kNotFound));
+  const std::string pipe = baton::testing::TestPath("read_file_pipe");
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& other : {pipe, std::string("/dev/zero"), ::testing::TempDir()}) {
+    EXPECT_THAT(ReadRegularFile(other), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                 HasSubstr(other + " is not a regular file")));
+  }
 }
 
 }  // namespace

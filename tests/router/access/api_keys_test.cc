@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -51,6 +52,17 @@ TEST_F(ApiKeysTest, LetsInWhoHasOneOfTheKeys) {
         std::string("Bearer # of the team"), std::string("Bearer  ") + kFirst}) {
     EXPECT_FALSE(Accepts(wrong)) << wrong;
   }
+}
+
+// Whoever asks would wait for a writer, and with them everybody who asks afterwards.
+TEST_F(ApiKeysTest, WaitsForNoPipeInThePlaceOfTheFile) {
+  LoadFrom(std::string(kFirst) + "\n");
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_TRUE(Accepts(std::string("Bearer ") + kFirst));
+  EXPECT_THAT(ApiKeys::Load(path_, clock_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
 }
 
 TEST_F(ApiKeysTest, FollowsTheFileWithinASecond) {

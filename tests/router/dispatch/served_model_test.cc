@@ -91,13 +91,13 @@ TEST_F(ServedModelTest, ErrorsNameTheFileAndTheField) {
                     HasSubstr("/generation_config.json")));
 }
 
-// They open, and then fail to be read: an error, not an exception.
+// Those could be opened, and then not be read.
 TEST_F(ServedModelTest, DirectoriesInPlaceOfFilesAreErrorsThatNameThem) {
   for (const char* name :
        {"chat_prompts.json", "generation_config.json", "config.json", "tokenizer.json"}) {
     fs::remove(directory_ / name);
     fs::create_directory(directory_ / name);
-    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)));
   }
 }
 
