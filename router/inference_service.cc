@@ -175,13 +175,12 @@ class InferenceService::Call final : public std::enable_shared_from_this<Call> {
     if (!asked_.exchange(true)) Refuse(status);
   }
 
-  // Only counted, by its memory, of which small messages in it take many times their bytes: to look
-  // at it takes time, too, which the threads that tokenize have.
+  // Only counted, by its memory: to look at it takes time, which the threads that tokenize have.
   void OnMessage(v1::GenerateRequest message) {
     if (asked_.exchange(true)) return;
     // A message is gRPC's to count only until it is here.
     auto held = std::make_shared<BodyBudget::Share>(&service_->waiting_bytes_);
-    if (!held->Grow(static_cast<int64_t>(message.SpaceUsedLong()))) {
+    if (!held->Grow(MemoryOf(message))) {
       Refuse(absl::ResourceExhaustedError("too many bytes of requests wait to be tokenized"));
       return;
     }

@@ -61,7 +61,7 @@ TEST(InferenceServiceTest, SlowStartsHoldUpNoOtherCallAndQueueUpToALimit) {
   environment.clock = &clock;
   GenerationService service(&model, &environment, {});
   InferenceService inference(&router_metrics,
-                             {.threads = 1, .max_waiting = 1, .max_waiting_bytes = 1000},
+                             {.threads = 1, .max_waiting = 1, .max_waiting_bytes = 3000},
                              /*keys=*/nullptr);
   inference.Begin(&service);
   BATON_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<rpc::GrpcServer> server,
@@ -100,10 +100,10 @@ TEST(InferenceServiceTest, SlowStartsHoldUpNoOtherCallAndQueueUpToALimit) {
     EXPECT_THAT(rpc::FromGrpc(stub->ListModels(&context, {}, &models)), IsOk());
   }
   v1::GenerateRequest large;
-  large.set_prompt(std::string(1000, 'x'));
+  large.set_prompt(std::string(3000, 'x'));
   v1::GenerateRequest many;  // a few bytes each, but not in memory
-  for (int i = 0; i < 50; ++i) many.mutable_chat()->add_messages();
-  EXPECT_LT(many.ByteSizeLong(), 200u);
+  for (int i = 0; i < 100; ++i) many.mutable_chat()->add_messages();
+  EXPECT_LT(many.ByteSizeLong(), 300u);
   for (const v1::GenerateRequest& request : {large, many}) {
     grpc::ClientContext context;
     EXPECT_THAT(rpc::FromGrpc(stub->Generate(&context, request)->Finish()),
