@@ -261,6 +261,7 @@ __device__ inline void HadamardRows(const IndexRows& rows, const LaneOperands& o
         outputs[2][i] = __fmaf_rn(-kHadamardNorm, high_plus, plus);
         outputs[3][i] = __fmaf_rn(-kHadamardNorm, high_minus, minus);
       }
+      // Words stand as EncodeE2m1Chunk gathers nibbles from them: 0, 2, 1, 3.
 #pragma unroll
       for (int chunk = 0; chunk < 4; ++chunk) {
         groups[row][chunk][j % 2 * 2 + j / 2] = PackBf16(outputs[chunk][0], outputs[chunk][1]);
