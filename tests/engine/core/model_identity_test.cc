@@ -40,10 +40,10 @@ TEST_F(ModelIdentityTest, WithoutATokenizerTheHashIsZero) {
   EXPECT_EQ(identity.tokenizer_hash, 0u);
 }
 
-// It opens, and then fails to be read: an error, not an exception.
 TEST_F(ModelIdentityTest, ADirectoryInPlaceOfTheTokenizerIsAnErrorThatNamesIt) {
   fs::create_directory(directory_ / "tokenizer.json");
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("tokenizer.json")));
+  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("tokenizer.json is not a regular file")));
 }
 
 }  // namespace
