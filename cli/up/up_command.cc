@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
@@ -106,7 +107,9 @@ enum class Then { kItStartsAgain, kTheOthersGoOn, kAllStop };
 // Says what happens, to people or, as one JSON object a line, to programs.
 class Reporter {
  public:
-  explicit Reporter(bool json) : json_(json), colour_(!json && UsesColour(kStdout)) {}
+  // `tls` is what `baton top` has to show, too.
+  Reporter(bool json, tls::CertificateFiles tls)
+      : json_(json), tls_(std::move(tls)), colour_(!json && UsesColour(kStdout)) {}
 
   void Starting(const ClusterOptions& options) const {
     if (json_) return;
@@ -133,9 +136,13 @@ class Reporter {
     std::cout << table.ToString(colour_)
               << Styled(absl::StrCat(
                             "Ready. `baton chat", Option("--url", cluster.url(), kDefaultUrl),
+                            absl::StartsWith(cluster.url(), "https:") ? " --ca-file=FILE" : "",
                             "` asks, `baton top",
                             Option("--metrics", cluster.processes().back()->address("metrics"),
                                    kDefaultMetricsListen),
+                            Option("--tls-cert-file", tls_.certificate, ""),
+                            Option("--tls-key-file", tls_.key, ""),
+                            Option("--tls-ca-file", tls_.ca, ""),
                             "` watches, Ctrl-C drains and stops."),
                         Style::kGreen, colour_)
               << std::endl;
@@ -193,6 +200,7 @@ class Reporter {
   static void Emit(const Json& event) { std::cout << Dump(event) << std::endl; }
 
   const bool json_;
+  const tls::CertificateFiles tls_;
   const bool colour_;
 };
 
@@ -264,7 +272,8 @@ absl::Status Run(const UpOptions& up) {
   BATON_ASSIGN_OR_RETURN(ClusterOptions options, Merge(up, places));
   BATON_ASSIGN_OR_RETURN(options.log_dir, LogFolder(up.log_dir));
   const fs::path log_dir = options.log_dir;
-  const absl::Status status = WithPlaces(Serve(std::move(options), up, Reporter(up.json)), places);
+  const absl::Status status =
+      WithPlaces(Serve(std::move(options), up, Reporter(up.json, up.tls.files)), places);
   if (!up.log_dir.empty()) return status;
   const bool failed = !status.ok() && !absl::IsCancelled(status);
   if (failed && HasLogs(log_dir)) {

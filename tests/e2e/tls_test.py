@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -100,6 +101,23 @@ class Tls(unittest.TestCase):
         untrusting = subprocess.run([BATON, "chat", url.replace("https", "http")], input=QUESTION,
                                     capture_output=True, text=True)
         self.assertIn("HTTPS", untrusting.stderr)
+
+    def test_what_up_says_to_run_runs(self):
+        shown = subprocess.Popen([BATON, "up", f"--model-dir={MODEL}", *ANY_PORT,
+                                  *workers.cluster_flags("worker"),
+                                  f"--router-flag=--api-tls-cert-file={public.folder}/api.crt",
+                                  f"--router-flag=--api-tls-key-file={public.folder}/api.key"],
+                                 stdout=subprocess.PIPE, text=True)
+        try:
+            ready = next(line for line in shown.stdout if line.startswith("Ready."))
+            chat, top = re.findall("`baton ([^`]*)`", ready)
+            chat = chat.replace("FILE", str(public.certificate))
+            self.assertEqual(baton(*chat.split(), "--temperature=0", input=QUESTION),
+                             PASSPHRASE + "\n")
+            self.assertIn("decode-0", baton(*top.split(), "--once"))
+        finally:
+            shown.send_signal(signal.SIGINT)
+            shown.communicate()
 
     def test_top_shows_workers_to_whom_it_can_show_a_certificate(self):
         metrics = f"--metrics={up.process('router')['metrics']}"
