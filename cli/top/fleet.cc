@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace baton::cli {
@@ -144,13 +143,8 @@ absl::Status AnyWorkerAnswered(const FleetFigures& fleet) {
   if (fleet.workers.empty() || std::any_of(fleet.workers.begin(), fleet.workers.end(), answered)) {
     return absl::OkStatus();
   }
-  const std::string& error = fleet.workers.front().error;
-  // All that gRPC says where one side speaks TLS and the other does not.
-  const bool closed =
-      absl::StrContains(error, "Socket closed") || absl::StrContains(error, "Connection reset");
   return absl::UnavailableError(
-      absl::StrCat("no worker could be asked: ", error,
-                   closed ? "; to workers that want certificates show one: --tls-cert-file" : ""));
+      absl::StrCat("no worker could be asked: ", fleet.workers.front().error));
 }
 
 }  // namespace baton::cli

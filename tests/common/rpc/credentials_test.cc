@@ -22,6 +22,8 @@ using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class CredentialsTest : public ::testing::Test {
  protected:
@@ -90,6 +92,18 @@ TEST_F(CredentialsTest, AServerTakesOnlyClientsThatItsCaVouchesFor) {
   EXPECT_THAT(Ask(Client(ca_.Pem(), ca_.Issue(folder_ / "server-only", {.usage = "serverAuth"}))),
               refused);
   EXPECT_THAT(Ask(Client(ca_.Pem(), ca_.Issue(folder_ / "peer"))), IsOk());
+}
+
+TEST_F(CredentialsTest, WhoCannotReachAWorkerHearsWhyInFewWords) {
+  Serve(ca_.Issue(folder_ / "server"));
+  const std::string address = AddressOf(*server_);
+  const absl::Status closed = Ask({});
+  EXPECT_THAT(closed, StatusIs(absl::StatusCode::kUnavailable,
+                               AllOf(StartsWith(address), HasSubstr("--tls-cert-file"),
+                                     Not(HasSubstr("last error")))));
+  server_.reset();
+  EXPECT_EQ(WorkerControlClient(address).GetInfo(2s).status().message(),
+            address + ": Failed to connect to remote host: Connection refused");
 }
 
 TEST_F(CredentialsTest, AClientTakesOnlyTheServerThatItMeans) {
