@@ -202,11 +202,16 @@ Router::Router(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Router::~Router() { Drain(std::chrono::nanoseconds::zero()); }
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config) {
+  return Start(config, [&] { return ServedModel::Load(config.model_dir, config.model_name); });
+}
+
+absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterConfig& config,
+                                                      const ModelLoader& load) {
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Prepare(config));
   EnsureOpenFiles(2 * config.max_connections + kOtherFiles);
   std::unique_ptr<Router> router(new Router(std::make_unique<Impl>(config, std::move(prepared))));
   BATON_RETURN_IF_ERROR(router->impl_->Listen());
-  BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(config.model_dir, config.model_name));
+  BATON_ASSIGN_OR_RETURN(ServedModel model, load());
   router->impl_->Begin(std::move(model));
   if (!config.tls.files.empty() && config.api_tls.empty()) {
     spdlog::warn("workers are met under TLS, clients in plain text: there is no api-tls-cert-file");

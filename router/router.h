@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -8,6 +9,8 @@
 #include "router/config.h"
 
 namespace baton::router {
+
+struct ServedModel;
 
 // A whole router: HTTP and gRPC front ends, worker registry, dispatch, metrics. Several may live in
 // one process. Thread-safe.
@@ -18,6 +21,10 @@ class Router {
   // requests are 503, health is NOT_SERVING and calls are UNAVAILABLE. Errors name the file, flag
   // or address at fault; those that need no model come before it is loaded.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config);
+  // With a model that `load` gives, and as late as it likes.
+  using ModelLoader = std::function<absl::StatusOr<ServedModel>()>;
+  static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterConfig& config,
+                                                       const ModelLoader& load);
   // Adds what Start would refuse once it looks at files: certificates, keys and the model.
   static void Inspect(const RouterConfig& config, ErrorList& errors);
   // Drain(0).

@@ -1,11 +1,6 @@
-#include <atomic>
-#include <filesystem>
-#include <fstream>
+#include <chrono>
+#include <future>
 #include <thread>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -13,17 +8,14 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
+#include "common/status_macros.h"
+#include "router/dispatch/served_model.h"
 #include "tests/common/rpc/health.h"
 #include "tests/router/service/router_fixture.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/test_path.h"
 
 namespace baton::router {
 namespace {
 
-namespace fs = std::filesystem;
-
-using baton::testing::Eventually;
 using baton::testing::Fetch;
 using baton::testing::HttpClient;
 using baton::testing::IsOk;
@@ -35,6 +27,7 @@ using ::testing::StartsWith;
 
 constexpr int kServing = 1;
 constexpr int kNotServing = 2;
+constexpr std::chrono::seconds kPatience(30);
 
 int PortOf(const std::string& address) {
   int port = 0;
@@ -74,57 +67,39 @@ TEST_F(StartTest, AnAddressInUseIsNamedWithItsFlagBeforeTheModelIsLoaded) {
   }
 }
 
-// A model whose tokenizer comes through a pipe: it is loaded when the test lets it be.
+// A model that is loaded when the test lets it be.
 class SlowModelTest : public StartTest {
  protected:
-  SlowModelTest() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    fs::copy_file(kModel / "config.json", folder_ / "config.json");
-    EXPECT_EQ(mkfifo(pipe().c_str(), 0600), 0);
-  }
   ~SlowModelTest() override {
-    if (starting_.joinable()) starting_.join();
-    fs::remove_all(folder_);
+    if (starting_.joinable()) Load(absl::CancelledError("the test ends"));
   }
 
   // Returns when the ports are bound and the router waits for its model.
   void StartWaiting() {
     RouterConfig config = Config();
-    config.model_dir = folder_.string();
-    config.model_name = "needle-17m";
     config.listen = FreeAddress();
     config.grpc_listen = grpc_ = FreeAddress();
     http_ = PortOf(config.listen);
     starting_ = std::thread([this, config] {
-      started_ = Router::Start(config);
-      returned_ = true;
+      started_ = Router::Start(config, [&]() -> absl::StatusOr<ServedModel> {
+        loads_.set_value();
+        BATON_RETURN_IF_ERROR(may_load_.get_future().get());
+        return ServedModel::Load(config.model_dir, config.model_name);
+      });
     });
-    // Opening the pipe waits for a reader, for ever when there will be none.
-    int end = -1;
-    EXPECT_TRUE(Eventually([&] {
-      end = open(pipe().c_str(), O_WRONLY | O_NONBLOCK);
-      return end >= 0 || returned_;
-    }));
-    ASSERT_GE(end, 0) << "it ended: " << (returned_ ? started_.status().ToString() : "no");
-    writer_.open(pipe(), std::ios::binary);
-    close(end);
+    ASSERT_EQ(loads_.get_future().wait_for(kPatience), std::future_status::ready);
   }
-  void Load() {
-    writer_ << std::ifstream(kModel / "tokenizer.json", std::ios::binary).rdbuf();
-    writer_.close();
+  void Load(absl::Status may = absl::OkStatus()) {
+    may_load_.set_value(std::move(may));
     starting_.join();
   }
 
-  fs::path pipe() const { return folder_ / "tokenizer.json"; }
-  const fs::path kModel = BATON_SOURCE_DIR "/models/needle-17m";
-  const fs::path folder_ = baton::testing::TestPath("model");
   int http_ = 0;
   std::string grpc_;
-  std::ofstream writer_;
+  std::promise<void> loads_;
+  std::promise<absl::Status> may_load_;
   std::thread starting_;
   absl::StatusOr<std::unique_ptr<Router>> started_;
-  std::atomic<bool> returned_ = false;
 };
 
 TEST_F(SlowModelTest, UntilTheModelIsLoadedEverybodyIsToldThatTheRouterStarts) {
@@ -165,8 +140,7 @@ TEST_F(SlowModelTest, UntilTheModelIsLoadedEverybodyIsToldThatTheRouterStarts) {
 TEST_F(SlowModelTest, AModelThatCannotBeLoadedEndsIt) {
   ASSERT_NO_FATAL_FAILURE(StartWaiting());
   EXPECT_EQ(Fetch(http_, "GET", "/health").status, 503);
-  writer_.close();  // an empty file
-  starting_.join();
+  Load(absl::InvalidArgumentError("tokenizer.json is empty"));
   EXPECT_THAT(started_, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokenizer.json")));
 }
 
