@@ -3,13 +3,13 @@
 #include <future>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/unary_call.h"
+#include "common/status_macros.h"
 #include "grpcpp/channel.h"
 
 namespace baton::rpc {
@@ -17,9 +17,10 @@ namespace {
 
 // What gRPC says of a worker that cannot be reached, less the address, which it says once more.
 // From one that wants a certificate a client in plain text hears no more than that it closed.
-std::string InPlainWords(absl::string_view message) {
+absl::Status InPlainWords(const absl::Status& status) {
+  absl::string_view message = status.message();
   if (!absl::ConsumePrefix(&message, "failed to connect to all addresses; last error: ")) {
-    return std::string(message);
+    return status;
   }
   for (int part = 0; part < 2; ++part) {  // a code and the address
     const size_t end = message.find(": ");
@@ -27,16 +28,15 @@ std::string InPlainWords(absl::string_view message) {
   }
   const bool closed =
       absl::StrContains(message, "Socket closed") || absl::StrContains(message, "Connection reset");
-  return absl::StrCat(
-      message, closed ? "; to workers that want certificates show one: --tls-cert-file" : "");
+  return absl::Status(
+      status.code(),
+      absl::StrCat(message,
+                   closed ? "; to workers that want certificates show one: --tls-cert-file" : ""));
 }
 
 absl::Status Named(const std::string& address, const absl::Status& status) {
   if (status.ok()) return status;
-  absl::Status named(status.code(), absl::StrCat(address, ": ", InPlainWords(status.message())));
-  status.ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
-  return named;
+  return StatusBuilder(InPlainWords(status)) << address;
 }
 
 // Puts the worker's address in front of an error on its way to `done`.
