@@ -153,9 +153,9 @@ void StoreEntries(const StoreEntriesParams& params, CUstream_st* stream) {
       const int64_t blocks = std::min(all, kRounds<head_dim.value> * places);
       StoreEntriesKernel<head_dim.value, format.value, numerics.value>
           <<<static_cast<unsigned>(blocks), 32 * kWarps, 0, stream>>>(params);
+      CheckLaunch("StoreEntries");
     }
   });
-  CheckLaunch("StoreEntries");
 }
 
 }  // namespace baton::kernels::cuda
